@@ -1,0 +1,153 @@
+"""A run that answers: which open requests its `resume` entries and tool messages mean, and what becomes of them.
+
+Everything is checked before anything is done: one wrong answer leaves all of them open. On the gateway's loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .errors import AguiError
+from .events import AguiStream
+from .inputs import RunInput
+from .interrupts import interrupts, is_human
+from .requests import Answer, Pending, Requests, read_answer
+from .session import Thread, Turn
+from .stream import Request, ToolResult
+
+if TYPE_CHECKING:
+    from .adapter import AguiAdapter
+
+_GONE = (
+    "This question is no longer open: it was answered, or the gateway has restarted since. Nothing was run for it. "
+    "Send a message to go on."
+)
+
+
+@dataclass
+class Answers:
+    """What a request answers. ``late``: tool messages for calls that nobody waits for (any more)."""
+
+    pairs: list[tuple[Pending, Answer]] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    late: list[dict[str, Any]] = field(default_factory=list)
+    uncovered: tuple[Request, ...] = ()
+
+    @property
+    def fresh(self) -> list[tuple[Pending, Answer]]:
+        """Those whose request is still open."""
+        return [(pending, answer) for pending, answer in self.pairs if pending.closed is None]
+
+
+@dataclass
+class Follow:
+    """The turn to read, from where, and what the door says first."""
+
+    turn: Turn
+    position: int
+    notices: list[tuple[str, Any]] = field(default_factory=list)
+    messages: list[dict[str, Any]] | None = None  # a snapshot to begin with
+
+
+def collect(requests: Requests, thread: Thread, asked: RunInput) -> Answers:
+    """Match a request's answers with what the thread has asked. Raises AguiError 422 for a wrong payload."""
+    turns = list(thread.turns.values())
+    found = Answers()
+    covered: set[str] = set()
+    for entry in asked.resume:
+        pending = requests.find(turns, entry["interruptId"])
+        if pending is None or not is_human(pending.request):
+            found.unknown.append(entry["interruptId"])
+            continue
+        covered.add(pending.request.id)
+        answer = read_answer(pending.request, entry.get("payload"), cancelled=entry.get("status") == "cancelled")
+        found.pairs.append((pending, answer))
+    asked_by_call = {pending.request.call_id for pending, _ in found.pairs}
+    tools, _ = asked.tail()
+    for message in tools:
+        call_id = message["toolCallId"]
+        pending = requests.find_call(turns, call_id)
+        if pending is not None:
+            found.pairs.append((pending, tool_answer(message)))
+        elif call_id not in asked_by_call:  # CopilotKit adds a made-up result for the call of an interrupt: ignored
+            found.late.append(message)
+    if covered:
+        open_now = {r.id: r for pending, _ in found.fresh for r in requests.open_requests(pending.turn)}
+        found.uncovered = tuple(r for r in open_now.values() if is_human(r) and r.id not in covered)
+    return found
+
+
+def tool_answer(message: dict[str, Any]) -> Answer:
+    """A tool message of the client as an answer."""
+    content = message["content"]
+    if isinstance(content, str):
+        return Answer(text=content, error=message.get("error") or "")
+    return Answer(parts=tuple(content), error=message.get("error") or "")
+
+
+def apply(adapter: AguiAdapter, thread: Thread, asked: RunInput, found: Answers) -> Follow:
+    """Give the answers and say what to read then. Raises AguiError 409 for a request that another answer closed."""
+    requests, by = adapter.requests, thread.principal.id
+    if not found.fresh:
+        return _again(requests, asked, found)
+    turn = found.fresh[0][0].turn
+    follow = Follow(turn, turn.parked_at if requests.parked(turn) else turn.log.last)
+    for pending, answer in found.pairs:
+        try:
+            requests.answer(pending, answer, by)
+        except AguiError as error:  # it expired between the look and the answer: the caller is told which won
+            follow.notices.append((error.code, {"id": pending.request.id, "message": error.message}))
+    requests.still_parked(turn)
+    if asked.context and asked.context != thread.context:
+        thread.context = asked.context
+        adapter.steer(turn, asked.context)
+    return follow
+
+
+def _again(requests: Requests, asked: RunInput, found: Answers) -> Follow:
+    """All of them are closed: the same answer again reads what followed it; a late one is told so."""
+    pending, answer = found.pairs[0]
+    follow = Follow(pending.turn, pending.position)
+    if pending.closed != "expired":
+        requests.answer(pending, answer, "")
+        return follow
+    value = {"id": pending.request.id, "kind": pending.request.kind, "toolCallId": pending.request.call_id}
+    follow.notices.append(("request_expired", value))
+    results = {event.call_id: event.content for event in pending.turn.log.events() if isinstance(event, ToolResult)}
+    late = {p.request.call_id for p, _ in found.pairs if p.closed == "expired" and p.request.kind == "client_tool"}
+    if late:
+        # The history has Hermes's own result for the call, not what the client sent too late.
+        follow.messages = [
+            {**message, "content": results.get(message["toolCallId"], message["content"])}
+            if message["role"] == "tool" and message["toolCallId"] in late
+            else message
+            for message in asked.messages
+        ]
+    return follow
+
+
+def late_text(asked: RunInput, late: list[dict[str, Any]]) -> str:
+    """What the model is told of results that came when nobody waited for them (after a restart)."""
+    names = {
+        call["id"]: call["function"]["name"] for message in asked.messages for call in message.get("toolCalls") or []
+    }
+    lines = []
+    for message in late:
+        answer = tool_answer(message)
+        text = answer.text or "\n".join(str(part.get("text") or "") for part in answer.parts)
+        if answer.error:
+            text = f"error: {answer.error}\n{text}"
+        name = names.get(message["toolCallId"], "unknown")
+        lines.append(f"[Late result of the client tool {name}, call {message['toolCallId']}]\n{text}")
+    return "\n\n".join(lines)
+
+
+def nothing_open(found: Answers) -> AguiError:
+    """The error for answers to questions that nobody knows."""
+    return AguiError(409, "request_unknown", _GONE)
+
+
+def reinterrupt(stream: AguiStream, requests: tuple[Request, ...]) -> list[bytes]:
+    """An answer that leaves an open question out does nothing: the run ends with all of them again (AG-UI 1.0)."""
+    return [*stream.start(), *stream.interrupted(interrupts(requests))]

@@ -1,0 +1,231 @@
+"""The settings under `agui:` in Hermes's config.yaml, and the one secret from the environment.
+
+`load` is the only way in: it knows no Hermes, reads no file and no global environment, and every error names the key,
+what was found and what is allowed. `config.example.yaml` lists the same settings for people; a test keeps them equal.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+
+KEY_VARIABLE = "AGUI_API_KEY"
+KEY_LENGTH = 16
+"""Fewest characters of the operator's key."""
+
+_ALLOW_ALL = ("AGUI_ALLOW_ALL_USERS", "GATEWAY_ALLOW_ALL_USERS")
+_ALLOWLISTS = ("AGUI_ALLOWED_USERS", "GATEWAY_ALLOWED_USERS")
+_TRUE = frozenset({"1", "true", "yes", "on"})
+
+# What Hermes puts into the same dict: its own switches, those it shares between platforms (gateway/config.py,
+# load_gateway_config) and two defaults of the runner (gateway/run.py, _create_adapter). Not ours to judge.
+HERMES_KEYS = frozenset(
+    {
+        *("enabled", "_enabled_explicit", "extra", "home_channel", "reply_to_mode", "reply_prefix", "reply_in_thread"),
+        *("gateway_restart_notification", "typing_indicator", "typing_status_text", "notice_delivery"),
+        *("channel_overrides", "channel_prompts", "cron_continuable_surface", "unauthorized_dm_behavior"),
+        *("require_mention", "free_response_channels", "mention_patterns", "exclusive_bot_mentions", "dm_policy"),
+        *("allow_from", "allow_admin_from", "user_allowed_commands", "group_policy", "group_allow_from"),
+        *("group_allow_admin_from", "group_user_allowed_commands"),
+        *("group_sessions_per_user", "thread_sessions_per_user"),
+    }
+)
+_SECRET_KEYS = frozenset({"api_key", "apikey", "key", "token", "secret", "password", "agui_api_key"})
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used. The text is one sentence for the operator and never holds the secret."""
+
+
+def _no_bool(value: Any) -> Any:
+    # pydantic takes True for 1, but `port: yes` is a mistake.
+    if isinstance(value, bool):
+        raise ValueError("a number is needed")
+    return value
+
+
+def _switch(value: Any) -> Any:
+    # YAML 1.1 reads a bare `off` as False and `on` as True.
+    return {False: "off", True: "full"}.get(value, value) if isinstance(value, bool) else value
+
+
+def _items(value: Any) -> Any:
+    """A list as a tuple; a single text is a list of one."""
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+        return tuple(item.strip() for item in value)
+    raise ValueError("a list of texts is needed")
+
+
+def _host(value: Any) -> Any:
+    if not isinstance(value, str) or not value.strip() or any(char in value for char in "/ *"):
+        raise ValueError("an address is needed")
+    return value.strip().strip("[]")
+
+
+def _origins(value: Any) -> Any:
+    origins = []
+    for item in _items(value):
+        parts = urlsplit(item)
+        if not (parts.scheme and parts.netloc) or parts.path not in ("", "/") or parts.query or parts.fragment:
+            raise ValueError("not an origin")
+        if "*" in item or parts.username is not None:
+            raise ValueError("not an origin")
+        origins.append(f"{parts.scheme.lower()}://{parts.netloc.lower()}")
+    return tuple(origins)
+
+
+def _host_names(value: Any) -> Any:
+    names = _items(value)
+    if any(not name or any(char in name for char in "/*@ ") for name in names):
+        raise ValueError("not a host name")
+    return tuple(name.lower() for name in names)
+
+
+def _setting(default: Any, allowed: str, **limits: Any) -> Any:
+    """A field with what a user may write there, in words; `ConfigError` quotes them."""
+    return Field(default=default, json_schema_extra={"allowed": allowed}, **limits)
+
+
+_Int = Annotated[int, BeforeValidator(_no_bool)]
+_Float = Annotated[float, BeforeValidator(_no_bool)]
+_Switch = BeforeValidator(_switch)
+
+
+class Settings(BaseModel):
+    """All settings, checked. Sizes are bytes, times are seconds unless the name says otherwise."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
+
+    host: Annotated[str, BeforeValidator(_host)] = _setting("127.0.0.1", "an IP address or a host name of this machine")
+    port: _Int = _setting(8650, "a whole number from 0 (any free port) to 65535", ge=0, le=65535)
+    require_token: bool = _setting(False, "true or false")
+    cors_origins: Annotated[tuple[str, ...], BeforeValidator(_origins)] = _setting(
+        (), "a list of origins like https://app.example or http://localhost:3000, without a path and without *"
+    )
+    allowed_hosts: Annotated[tuple[str, ...], BeforeValidator(_host_names)] = _setting(
+        (), "a list of host names like hermes.example or hermes.example:8443, without http:// and without *"
+    )
+
+    busy: Literal["reject", "queue", "steer", "interrupt"] = _setting("reject", "reject, queue, steer or interrupt")
+    interrupt_wait_seconds: _Float = _setting(10.0, "seconds from 0.1 to 600", ge=0.1, le=600)
+    start_wait_seconds: _Float = _setting(30.0, "seconds from 0 to 600", ge=0, le=600)
+    warmup: bool = _setting(True, "true or false")
+    workers: _Int = _setting(80, "a whole number from 10 to 1000", ge=10, le=1000)
+
+    parked: Literal["cancel", "refuse"] = _setting("cancel", "cancel or refuse")
+    max_parked: _Int = _setting(64, "a whole number from 0 to 1000, smaller than agui.workers", ge=0, le=1000)
+    approval_timeout_seconds: _Float = _setting(300.0, "seconds from 0 to 86400", ge=0, le=86400)
+    client_tool_timeout_seconds: _Float = _setting(600.0, "seconds from 0 to 604800", ge=0, le=604800)
+
+    tool_output: Annotated[Literal["full", "names", "off"], _Switch] = _setting("full", "full, names or off")
+    reasoning: Annotated[Literal["full", "off"], _Switch] = _setting("full", "full or off")
+    max_tool_result_chars: _Int = _setting(100_000, "characters, a whole number from 200 upwards", ge=200)
+    merge_ms: _Int = _setting(0, "milliseconds, a whole number from 0 to 1000", ge=0, le=1000)
+    heartbeat_seconds: _Float = _setting(15.0, "seconds from 0.05 to 300", ge=0.05, le=300)
+
+    max_body_bytes: _Int = _setting(32 * 1024 * 1024, "bytes, a whole number from 1024 upwards", ge=1024)
+    max_messages: _Int = _setting(5000, "a whole number from 1 upwards", ge=1)
+    log_bytes_per_turn: _Int = _setting(8 * 1024 * 1024, "bytes, a whole number from 65536 upwards", ge=65536)
+    turn_ttl_seconds: _Float = _setting(300.0, "seconds from 0 to 86400", ge=0, le=86400)
+
+    api_key: SecretStr | None = Field(default=None, repr=False)
+    """The operator's bearer key, from AGUI_API_KEY only."""
+
+
+def load(extra: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    """Settings from `PlatformConfig.extra` and the environment. Raises `ConfigError`."""
+    known = Settings.model_fields.keys() - {"api_key"}
+    for key in extra:
+        if str(key).lower() in _SECRET_KEYS and extra[key] is not None:
+            raise ConfigError(
+                f"agui.{key}: secrets do not belong in config.yaml; put {KEY_VARIABLE}=… into Hermes's .env file"
+            )
+        if key not in known and key not in HERMES_KEYS and str(key).lower() not in _SECRET_KEYS:
+            raise ConfigError(_unknown(str(key), sorted(known)))
+    values = {key: extra[key] for key in extra if key in known}
+    try:
+        settings = Settings(**values, api_key=_api_key(environ))
+    except ValidationError as error:
+        raise ConfigError(_wrong(error, values)) from None
+    _refuse_open_doors(settings, environ)
+    return settings
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server bound to `host`. A name that is not localhost counts as not."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def _api_key(environ: Mapping[str, str]) -> SecretStr | None:
+    key = environ.get(KEY_VARIABLE, "").strip()
+    if not key:
+        return None
+    if len(key) < KEY_LENGTH:
+        raise ConfigError(
+            f"{KEY_VARIABLE}: the key has {len(key)} characters, at least {KEY_LENGTH} are needed; "
+            "`openssl rand -hex 24` makes a good one"
+        )
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError(f"{KEY_VARIABLE}: only printable ASCII characters without blanks can travel as a bearer key")
+    return SecretStr(key)
+
+
+def _refuse_open_doors(settings: Settings, environ: Mapping[str, str]) -> None:
+    if settings.require_token and settings.api_key is None:
+        raise ConfigError(f"agui.require_token: true needs {KEY_VARIABLE} in the environment or nobody could get in")
+    if is_loopback(settings.host):
+        return
+    if settings.api_key is None:
+        raise ConfigError(
+            f"agui.host: {settings.host!r} can be reached from other machines, which is allowed only with "
+            f"{KEY_VARIABLE} (at least {KEY_LENGTH} characters) in Hermes's .env file; else use 127.0.0.1"
+        )
+    open_by = [name for name in _ALLOW_ALL if environ.get(name, "").strip().lower() in _TRUE]
+    open_by += [name for name in _ALLOWLISTS if "*" in [part.strip() for part in environ.get(name, "").split(",")]]
+    if open_by:
+        raise ConfigError(
+            f"agui.host: {settings.host!r} can be reached from other machines, which is not allowed together with "
+            f"{open_by[0]}={environ[open_by[0]]}: anyone could run commands here; "
+            "name the users in AGUI_ALLOWED_USERS instead, or use 127.0.0.1"
+        )
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(key, known, n=3, cutoff=0.6)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"known settings: {', '.join(known)}"
+    return f"agui.{key}: there is no such setting; {hint}"
+
+
+def _wrong(error: ValidationError, values: Mapping[str, Any]) -> str:
+    sentences = []
+    for key in dict.fromkeys(str(detail["loc"][0]) for detail in error.errors(include_url=False, include_input=False)):
+        field = Settings.model_fields[key]
+        schema = field.json_schema_extra
+        allowed = schema["allowed"] if isinstance(schema, dict) else ""
+        default = list(field.default) if isinstance(field.default, tuple) else field.default
+        sentences.append(f"agui.{key}: {_shown(values[key])} is not allowed; {allowed} (default {_shown(default)})")
+    return "\n".join(sentences)
+
+
+def _shown(value: Any) -> str:
+    text = (
+        {True: "true", False: "false"}[value]
+        if isinstance(value, bool)
+        else "nothing"
+        if value is None
+        else repr(value)
+    )
+    return text if len(text) <= 80 else text[:77] + "..."

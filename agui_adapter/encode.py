@@ -1,0 +1,89 @@
+"""AG-UI events as bytes: one server-sent-events frame an event, quickly.
+
+The hot path (a text delta) is a prefix made once per message plus the delta as JSON; no pydantic, no dict.
+Frames use LF only and one ``data:`` line: the TypeScript client dies of anything else.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import orjson
+
+HEARTBEAT = b": keep-alive\n\n"
+_SAFE_INT = 2**53 - 1  # a larger integer loses digits in JavaScript
+_MAX_DEPTH = 100  # orjson refuses about 250 levels
+
+
+def clean(value: Any, depth: int = 0) -> Any:
+    """The same value as JSON can carry it: half surrogate pairs become U+FFFD, integers beyond 2^53 and foreign
+    objects text, NaN and infinity null, what is nested too deeply a remark."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if depth > _MAX_DEPTH and isinstance(value, (dict, list, tuple, set, frozenset)):
+        return "[nested too deeply]"
+    if isinstance(value, dict):
+        return {clean(str(key)): clean(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [clean(item, depth + 1) for item in value]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value) if -_SAFE_INT <= value <= _SAFE_INT else _digits(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return clean(str(value))
+
+
+def _digits(value: int) -> str:
+    try:
+        return str(int(value))
+    except ValueError:  # longer than sys.get_int_max_str_digits()
+        return hex(value)
+
+
+def dumps(value: Any) -> bytes:
+    """Compact JSON. Never raises on text from a terminal: what JSON cannot carry is replaced (``clean``)."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_STRICT_INTEGER)
+    except TypeError:
+        return orjson.dumps(clean(value))
+
+
+def frame(event: dict[str, Any]) -> bytes:
+    """One event as a frame."""
+    return b"data: " + dumps(event) + b"\n\n"
+
+
+class Deltas:
+    """The frames of one message's deltas. Half a surrogate pair at a delta's end waits for its other half."""
+
+    __slots__ = ("_half", "_prefix")
+
+    def __init__(self, kind: str, message_id: str) -> None:
+        self._prefix = b'data: {"type":' + dumps(kind) + b',"messageId":' + dumps(message_id) + b',"delta":'
+        self._half = ""
+
+    def frame(self, text: str) -> bytes:
+        """The frame of one delta, or nothing yet. The hot path."""
+        if self._half:
+            text, self._half = self._half + text, ""
+        try:
+            return self._prefix + orjson.dumps(text) + b"}\n\n"
+        except TypeError:
+            if "\ud800" <= text[-1] <= "\udbff":
+                text, self._half = text[:-1], text[-1]
+            return self._prefix + orjson.dumps(clean(text)) + b"}\n\n" if text else b""
+
+    def rest(self) -> bytes:
+        """What still waits when the message ends: a half that stayed alone."""
+        text, self._half = self._half, ""
+        return self._prefix + orjson.dumps(clean(text)) + b"}\n\n" if text else b""
+
+
+def with_id(frames: list[bytes], event_id: bytes) -> list[bytes]:
+    """The same frames, the last of them carrying ``id:``: a resume then never lands inside an event."""
+    if frames:
+        frames[-1] = b"id: " + event_id + b"\n" + frames[-1]
+    return frames

@@ -1,0 +1,696 @@
+"""The seam: everything that touches Hermes's runner, agents, hook arguments and stores. Written for 0.19.0.
+
+One ``Bridge`` an adapter. Hooks and middleware arrive here from the plugin entry for *every* agent of the process;
+what is not a turn of ours is left alone (accepted by the agent's own turn id, see ``_pre_llm_call``). Nothing is
+patched: callbacks are attributes that Hermes offers, set for a turn and cleared after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agent.redact import redact_sensitive_text
+from gateway.session import SessionSource, build_session_key
+from gateway.session_context import get_session_env
+
+from . import hermes_ask
+from .requests import Pending, Requests
+from .session import Turn
+from .stream import Usage
+from .tap import Call, Failure, Tap, without_thinking
+from .warm import warm_up
+
+logger = logging.getLogger("hermes_agui")
+
+_bridges: list[Bridge] = []
+_attached: dict[str, _Attachment] = {}  # Hermes's turn id → attachment
+_inside: contextvars.ContextVar[_Inside | None] = contextvars.ContextVar("agui_inside_tool", default=None)
+_children: dict[str, _Attachment] = {}  # a subagent's session id → the turn that made it
+
+
+def redact(text: str) -> str:
+    """The text without secrets, by Hermes's own redactor."""
+    try:
+        return str(redact_sensitive_text(text))
+    except Exception:  # a redactor that fails must not let the text through
+        logger.exception("redaction failed")
+        return "[not shown: redaction failed]"
+
+
+def session_key_here() -> str:
+    """The session key of the turn whose thread (or task) this runs in; empty outside a turn."""
+    return str(get_session_env("HERMES_SESSION_KEY", "") or "")
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """The tool call that this thread runs in."""
+
+    attachment: _Attachment
+    call_id: str
+    name: str
+
+
+_given: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()  # agent → client tools it holds
+
+
+@dataclass(eq=False)
+class _Attachment:
+    """One agent turn that is tapped: Hermes's agent and our tap."""
+
+    bridge: Bridge
+    tap: Tap
+    agent: Any
+    turn_id: str
+    message: Any = None  # the assistant message of the newest answer: its calls are final when it is committed
+    offered: list[Call] = field(default_factory=list)
+    told: dict[str, Any] = field(default_factory=dict)  # tool.completed facts, for the callback that follows
+    client_names: list[str] = field(default_factory=list)  # client tools that the agent has been given
+    client_calls: dict[str, list[Pending]] = field(default_factory=dict)  # the model's call id → announced, not run
+
+    # -- callbacks on the agent (per-request thread: delta, reason; worker thread: the rest) ----------------
+
+    def delta(self, text: str | None) -> None:
+        if text is None:
+            self.commit()
+        else:
+            self.tap.text(text)
+
+    def commit(self) -> None:
+        message, self.message = self.message, None
+        calls = _calls(message)
+        left = {call.id for call in calls}
+        names = _tool_names(self.agent)
+        # Hermes drops repeated calls of a step (_deduplicate_tool_calls), those of unknown names too.
+        unknown = {
+            (call.name, call.arguments): call
+            for call in reversed(self.offered)
+            if call.id not in left and call.name not in names
+        }
+        errors = [(call, _unknown_tool(call.name, names)) for call in reversed(unknown.values())]
+        self.offered = []
+        shown = [replace(_shown(call), client=call.name in self.client_names) for call in calls]
+        self.tap.committed(shown, errors)
+        self.announce([call for call in shown if call.client])
+
+    def announce(self, calls: list[Call]) -> None:
+        """Client calls can be answered from their announcement on, in any order."""
+        self.client_calls = {}
+        seconds = self.bridge.client_tool_seconds
+        for call in calls:
+            if call.id not in self.client_calls:
+                self.client_calls[call.id] = [
+                    hermes_ask.open_client_call(self.bridge.requests, self.tap.turn, wire, call.name, seconds)
+                    for wire in self.tap.wire_ids(call.id)
+                ]
+
+    def clarify(self, question: str, choices: Any = None) -> str:
+        inside = _inside.get()
+        wires = self.tap.wire_ids(inside.call_id) if inside is not None else []
+        return hermes_ask.ask_clarify(
+            self.bridge.requests, self.tap.turn, wires[0] if wires else "", str(question), choices
+        )
+
+    def offer(self) -> None:
+        """Give the agent this turn's client tools, and take back those of an earlier turn."""
+        before = _given.get(self.agent, [])
+        if before or self.tap.turn.client_tools:
+            self.client_names = hermes_ask.offer(self.agent, self.tap.turn.client_tools, before)
+            _given[self.agent] = self.client_names
+
+    def interim(self, text: str, *, already_streamed: bool = False) -> None:
+        self.tap.interim(text, already_streamed)
+
+    def complete(self, call_id: str, name: str, args: Any, result: Any) -> None:
+        told, self.told = self.told, {}
+        self.tap.result(
+            call_id or "",
+            name,
+            _text(result),
+            status="error" if told.get("is_error") else "ok",
+            duration=float(told.get("duration") or 0.0),
+        )
+
+    def progress(self, kind: str, name: Any = None, preview: Any = None, args: Any = None, **facts: Any) -> None:
+        if kind == "tool.completed":
+            self.told = facts
+
+    def step(self, count: int, results: Any) -> None:
+        newest = [
+            (str(item.get("name")), str(item.get("arguments")), _maybe_text(item.get("result")))
+            for item in results or []
+            if isinstance(item, dict)
+        ]
+        cut = _cut_answer(self.agent)
+        if cut is not None:
+            self.tap.text_kept(cut)
+        self.offer()  # an MCP refresh between two requests rebuilds the agent's list
+        self.tap.next_request(newest, _tool_names(self.agent))
+        self.message, self.offered = None, []
+
+    # -- attach and detach ----------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        agent = self.agent
+        agent.stream_delta_callback = _chain(agent.stream_delta_callback, self.delta)
+        agent.reasoning_callback = self.tap.reason
+        agent.tool_complete_callback = self.complete
+        agent.tool_progress_callback = _chain(agent.tool_progress_callback, self.progress)
+        agent.step_callback = _chain(agent.step_callback, self.step)
+        agent.interim_assistant_callback = self.interim
+        agent.clarify_callback = self.clarify
+        self.offer()
+
+    def detach(self) -> None:
+        """Clear what Hermes does not re-assign at the start of a turn, so that no other turn is watched."""
+        _attached.pop(self.turn_id, None)
+        for name in ("reasoning_callback", "tool_complete_callback"):
+            if getattr(getattr(self.agent, name, None), "__self__", None) in (self, self.tap):
+                setattr(self.agent, name, None)
+        if _given.pop(self.agent, None):
+            hermes_ask.offer(self.agent, (), self.client_names)
+
+
+def _chain(theirs: Callable[..., Any] | None, ours: Callable[..., None]) -> Callable[..., Any]:
+    """Theirs first, then ours; an earlier one of ours is replaced, not wrapped again."""
+    theirs = getattr(theirs, "_agui_inner", theirs)
+    if theirs is None or isinstance(getattr(theirs, "__self__", None), _Attachment):
+        return ours
+    inner = theirs
+
+    def both(*args: Any, **kwargs: Any) -> Any:
+        value = inner(*args, **kwargs)
+        ours(*args, **kwargs)
+        return value
+
+    both._agui_inner = inner  # type: ignore[attr-defined]
+    return both
+
+
+# -- hooks -------------------------------------------------------------------------------------------------------
+
+
+def on_hook(name: str, kwargs: dict[str, Any]) -> Any:
+    """Entry of every plugin hook, on whatever thread Hermes fires it. Returns the hook's value, mostly None."""
+    if name == "pre_llm_call":
+        return _pre_llm_call(kwargs)
+    if name in ("pre_approval_request", "post_approval_response"):
+        return _approval(name, kwargs)
+    if name == "subagent_start":
+        parent = _attached.get(str(kwargs.get("parent_turn_id") or ""))
+        if parent is not None:
+            _children[str(kwargs.get("child_session_id") or "")] = parent
+        return None
+    if name == "subagent_stop":
+        _children.pop(str(kwargs.get("child_session_id") or ""), None)
+        return None
+    attachment = _attached.get(str(kwargs.get("turn_id") or ""))
+    if attachment is None:
+        if name == "post_tool_call":
+            _refused_in_subagent(kwargs)
+        return None
+    handler = _HOOKS.get(name)
+    if handler is not None:
+        handler(attachment, kwargs)
+    return None
+
+
+def _pre_llm_call(kwargs: dict[str, Any]) -> dict[str, str] | None:
+    """An agent turn starts, with the session's context bound; is it one of ours?
+
+    Background reviews, ``/background``, delegation and cron fire the same hook, some with the user's own session key:
+    only the session's cached agent, in this very turn, counts.
+    """
+    key = session_key_here()
+    turn_id = str(kwargs.get("turn_id") or "")
+    for bridge in tuple(_bridges):
+        tap = bridge.taps.get(key)
+        if tap is None:
+            continue
+        agent = bridge.cached_agent(key)
+        if agent is None or getattr(agent, "_current_turn_id", None) != turn_id:
+            return None
+        attachment = _Attachment(bridge, tap, agent, turn_id)
+        _attached[turn_id] = attachment
+        bridge.attachments.setdefault(key, []).append(attachment)
+        tap.begin()
+        attachment.attach()
+        context = tap.turn.context
+        return {"context": context} if context else None
+    return None
+
+
+def _approval(name: str, kwargs: dict[str, Any]) -> None:
+    """A dangerous command of a session of ours waits for a yes (the waiting thread), or its wait is over."""
+    if kwargs.get("surface") != "gateway":
+        return
+    key = str(kwargs.get("session_key") or "")
+    bridge = next((bridge for bridge in tuple(_bridges) if bridge.owns(key)), None)
+    if bridge is None:
+        return
+    if name == "post_approval_response":
+        hermes_ask.approval_settled(bridge.requests, kwargs)
+        return
+    inside = _inside.get()
+    if inside is not None:
+        wires = inside.attachment.tap.wire_ids(inside.call_id)
+        turn, call_id = inside.attachment.tap.turn, wires[0] if wires else inside.call_id
+    else:
+        turn, call_id = bridge.turn_beside(key), ""
+    if hermes_ask.approval_asked(bridge.requests, turn, kwargs, call_id, bridge.approval_seconds):
+        bridge.note_asked(key)
+
+
+def _refused_in_subagent(kwargs: dict[str, Any]) -> None:
+    """A subagent's dangerous command is refused by Hermes itself, and nobody is asked: say so."""
+    parent = _children.get(str(kwargs.get("session_id") or ""))
+    result = kwargs.get("result")
+    if parent is None or not isinstance(result, str) or "pending_approval" not in result:
+        return
+    args = kwargs.get("args")
+    command = str(args.get("command") or "") if isinstance(args, dict) else ""
+    parent.tap.notice("subagent_refused", redact(f"A subagent's command was refused, nobody can be asked: {command}"))
+
+
+def _post_api_request(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
+    message = kwargs.get("assistant_message")
+    attachment.message = message
+    attachment.offered = [_shown(call) for call in _calls(message)]
+    attachment.tap.failure = None
+    attachment.tap.answered(_text(getattr(message, "content", "") or ""), attachment.offered, _usage(kwargs))
+
+
+def _api_request_error(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
+    error = kwargs.get("error") or {}
+    message = redact(str(error.get("message") or "")) if isinstance(error, dict) else ""
+    attachment.tap.failure = Failure(
+        _error_code(kwargs.get("status_code"), str(kwargs.get("reason") or "")), message[:2000]
+    )
+
+
+def _post_tool_call(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
+    if kwargs.get("status") == "blocked" and kwargs.get("tool_call_id"):
+        attachment.tap.result(
+            str(kwargs["tool_call_id"]),
+            str(kwargs.get("tool_name") or ""),
+            _text(kwargs.get("result")),
+            status="blocked",
+            duration=float(kwargs.get("duration_ms") or 0) / 1000,
+        )
+
+
+def _post_llm_call(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
+    attachment.tap.final(_text(kwargs.get("assistant_response")))
+
+
+def _on_session_end(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
+    attachment.tap.results(_tool_results(attachment.agent))
+    attachment.tap.end(completed=bool(kwargs.get("completed")), interrupted=bool(kwargs.get("interrupted")))
+    attachment.detach()
+
+
+_HOOKS: dict[str, Callable[[_Attachment, dict[str, Any]], None]] = {
+    "post_api_request": _post_api_request,
+    "api_request_error": _api_request_error,
+    "post_tool_call": _post_tool_call,
+    "post_llm_call": _post_llm_call,
+    "on_session_end": _on_session_end,
+}
+
+
+def around_tool(next_call: Callable[[Any], Any], **kwargs: Any) -> Any:
+    """The ``tool_execution`` middleware, around every tool of every agent of the process.
+
+    A client tool is answered here, by waiting for the client; it never reaches ``next_call``. Everything else goes on
+    as it is: the call is remembered for its thread (approvals and questions name it), and calls that ``execute_code``
+    makes, which come without ids, are told to the tap.
+    """
+    args, name = kwargs.get("args"), str(kwargs.get("tool_name") or "")
+    turn_id, call_id = str(kwargs.get("turn_id") or ""), str(kwargs.get("tool_call_id") or "")
+    attachment = _attached.get(turn_id) if turn_id else None
+    if attachment is not None:
+        if name in attachment.client_names:
+            return _answer_of_client(attachment, call_id, name)
+        attachment.tap.starts(call_id)
+        token = _inside.set(_Inside(attachment, call_id, name))
+        try:
+            return next_call(args)
+        finally:
+            _inside.reset(token)
+    outer = _inside.get()
+    if outer is None or turn_id or call_id or outer.name != "execute_code":
+        return next_call(args)
+    tap, parent = outer.attachment.tap, outer.call_id
+    inner = tap.inner_call(parent, name, _json(args))
+    began = time.monotonic()
+    try:
+        result = next_call(args)
+    except BaseException as error:
+        tap.inner_result(parent, inner, redact(str(error)), False, time.monotonic() - began)
+        raise
+    content = _text(result)
+    tap.inner_result(parent, inner, content, not _is_error(content), time.monotonic() - began)
+    return result
+
+
+def _answer_of_client(attachment: _Attachment, call_id: str, name: str) -> Any:
+    """Never raises: Hermes would run the next layer instead, and tell the model of an unknown tool."""
+    try:
+        waiting = attachment.client_calls.get(call_id)
+        if not waiting:
+            return _json({"error": f"The call of {name} was never announced to the client."})
+        return hermes_ask.wait_client(attachment.bridge.requests, waiting.pop(0), name)
+    except Exception as error:
+        logger.exception("agui: waiting for a client tool failed")
+        return _json({"error": f"Waiting for the client failed: {type(error).__name__}"})
+
+
+# -- what Hermes's objects say -----------------------------------------------------------------------------------
+
+
+def _calls(message: Any) -> list[Call]:
+    calls = []
+    for item in getattr(message, "tool_calls", None) or []:
+        function = getattr(item, "function", None)
+        arguments = getattr(function, "arguments", "")
+        if not isinstance(arguments, str):
+            arguments = _json(arguments)
+        calls.append(Call(str(getattr(item, "id", "") or ""), str(getattr(function, "name", "") or ""), arguments))
+    return calls
+
+
+def _shown(call: Call) -> Call:
+    """A call through Hermes's ``tool_call`` bridge shows the tool that it reaches (tools/tool_search.py)."""
+    try:
+        from tools import tool_search
+
+        if call.name == tool_search.TOOL_CALL_NAME:
+            name, args, error = tool_search.resolve_underlying_call(json.loads(call.arguments))
+            if name and not error:
+                return Call(call.id, name, _json(args))
+    except Exception:
+        logger.debug("tool_call bridge not unwrapped", exc_info=True)
+    return call
+
+
+def _tool_names(agent: Any) -> frozenset[str]:
+    return frozenset(getattr(agent, "valid_tool_names", None) or ())
+
+
+def _unknown_tool(name: str, names: frozenset[str]) -> str:
+    try:
+        from agent.conversation_loop import _invalid_tool_name_error_content
+
+        return str(_invalid_tool_name_error_content(name, names))
+    except Exception:  # private to 0.19: the wording is all that depends on it
+        return f"Tool '{name}' does not exist."
+
+
+def _cut_answer(agent: Any) -> str | None:
+    """The text of an answer that the newest history keeps although Hermes asks the model to go on.
+
+    It was cut (by the length limit or a lost connection), or has to be verified first.
+    """
+    messages = getattr(agent, "_session_messages", None) or []
+    if len(messages) < 2:
+        return None
+    before, last = messages[-2], messages[-1]
+    if (
+        isinstance(last, dict)
+        and last.get("role") == "user"
+        and isinstance(before, dict)
+        and before.get("role") == "assistant"
+        and before.get("finish_reason") in ("length", "incomplete", "verification_required")
+    ):
+        return without_thinking(_text(before.get("content")))
+    return None
+
+
+def _tool_results(agent: Any) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for message in reversed(getattr(agent, "_session_messages", None) or []):
+        if not isinstance(message, dict) or message.get("role") == "user":
+            break
+        if message.get("role") == "tool":
+            found[str(message.get("tool_call_id") or "")] = _text(message.get("content"))
+    return found
+
+
+def _usage(kwargs: dict[str, Any]) -> Usage | None:
+    usage = kwargs.get("usage")
+    if not isinstance(usage, dict):
+        return None
+
+    def part(name: str) -> int | None:
+        value = usage.get(name)
+        return int(value) if value else None
+
+    # Hermes writes 0 for a part that the provider does not tell; the totals are told whenever there is usage.
+    return Usage(
+        provider=str(kwargs.get("provider") or ""),
+        model=str(kwargs.get("response_model") or kwargs.get("model") or ""),
+        input_tokens=part("prompt_tokens") or 0,
+        output_tokens=part("output_tokens") or 0,
+        reasoning_tokens=part("reasoning_tokens"),
+        cached_input_tokens=part("cache_read_tokens"),
+        cache_write_input_tokens=part("cache_write_tokens"),
+    )
+
+
+def _error_code(status: Any, reason: str) -> str:
+    by_status = {401: "provider_auth", 402: "provider_billing", 403: "provider_auth", 404: "provider_model"}
+    by_status |= {408: "provider_timeout", 413: "provider_context", 429: "provider_rate_limit"}
+    if isinstance(status, int):
+        if status in by_status:
+            return by_status[status]
+        return "provider_error" if status >= 500 else "provider_refused"
+    if "timeout" in reason:
+        return "provider_timeout"
+    return "provider_error"
+
+
+def _is_error(content: str) -> bool:
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and bool(value.get("error"))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _maybe_text(value: Any) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _text(value: Any) -> str:
+    """A content as text: lists of parts give their text parts, other values their JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and value.get("_multimodal"):
+        return str(value.get("text_summary") or "")
+    if isinstance(value, list):
+        return "\n".join(str(part.get("text")) for part in value if isinstance(part, dict) and part.get("text"))
+    return _json(value)
+
+
+# -- the gateway -------------------------------------------------------------------------------------------------
+
+
+class Bridge:
+    """What an adapter may ask of the gateway that runs it. On the gateway's loop unless said otherwise."""
+
+    def __init__(self, adapter: Any) -> None:
+        self._adapter = adapter
+        self.taps: dict[str, Tap] = {}  # session key → the tap of its running turn; read from worker threads
+        self.attachments: dict[str, list[_Attachment]] = {}
+        self.client_tool_seconds = 600.0
+        self.approval_seconds = 0.0
+        self._requests: Requests | None = None
+        self._asked: dict[str, int] = {}
+        self._asked_lock = threading.Lock()
+
+    @property
+    def runner(self) -> Any:
+        """The ``GatewayRunner``, or None outside a gateway."""
+        return getattr(self._adapter, "gateway_runner", None)
+
+    @property
+    def requests(self) -> Requests:
+        """The adapter's requests; there from ``open`` on."""
+        assert self._requests is not None
+        return self._requests
+
+    def open(self, requests: Requests, *, client_tool_seconds: float, approval_seconds: float) -> None:
+        """Let hooks find this bridge. Times in seconds, as the settings of these names."""
+        self._requests = requests
+        self.client_tool_seconds, self.approval_seconds = client_tool_seconds, approval_seconds
+        _bridges.append(self)
+
+    def close(self) -> None:
+        """The opposite of ``open``; every tap is stopped."""
+        if self in _bridges:
+            _bridges.remove(self)
+        for key in list(self.taps):
+            self.release(key)
+
+    # -- sessions -------------------------------------------------------------------------------------------
+
+    def session_key(self, source: SessionSource) -> str:
+        """The key that the gateway gives this source's session."""
+        runner = self.runner
+        if runner is not None:
+            return str(runner._session_key_for_source(source))
+        return str(build_session_key(source))
+
+    def owns(self, session_key: str) -> bool:
+        """Whether the session is one of this adapter's. Any thread."""
+        return session_key in self.taps or self._adapter.thread_of(session_key) is not None
+
+    def note_asked(self, session_key: str) -> None:
+        """A hook has asked; the gateway's prompt for the same question follows. Worker thread."""
+        with self._asked_lock:
+            self._asked[session_key] = self._asked.get(session_key, 0) + 1
+
+    def asked_by_hook(self, session_key: str) -> bool:
+        """Whether this prompt of the gateway's repeats a question that a hook asked; counts it off."""
+        with self._asked_lock:
+            count = self._asked.pop(session_key, 0)
+            if count > 1:
+                self._asked[session_key] = count - 1
+            return count > 0
+
+    def turn_beside(self, session_key: str) -> Turn:
+        """The turn that a question beside any turn of the session belongs to (``/background``). Worker thread."""
+        loop = self._adapter.loop
+        turn: Turn = asyncio.run_coroutine_threadsafe(self._adapter.turn_beside(session_key), loop).result(10)
+        return turn
+
+    def watch(self, session_key: str, tap: Tap) -> None:
+        """Turns of this session go to the tap from now on."""
+        self.taps[session_key] = tap
+
+    def release(self, session_key: str, tap: Tap | None = None) -> None:
+        """The cycle is over: stop its tap and clear our callbacks from the agent."""
+        current = self.taps.get(session_key)
+        if current is None or (tap is not None and current is not tap):
+            return
+        del self.taps[session_key]
+        current.stop()
+        for attachment in self.attachments.pop(session_key, []):
+            attachment.detach()
+
+    def cached_agent(self, session_key: str) -> Any:
+        """The session's agent, or None. Any thread."""
+        entry = (getattr(self.runner, "_agent_cache", None) or {}).get(session_key)
+        return entry[0] if isinstance(entry, tuple) and entry else entry
+
+    def kept_texts(self, session_key: str) -> list[str]:
+        """What the assistant has said in the session's newest turn, as the history keeps it."""
+        found: list[str] = []
+        for message in reversed(getattr(self.cached_agent(session_key), "_session_messages", None) or []):
+            if isinstance(message, dict) and message.get("role") == "assistant":
+                found.append(without_thinking(_text(message.get("content"))))
+            elif isinstance(message, dict) and message.get("role") == "user":
+                if not _text(message.get("content")).startswith("[System:"):  # Hermes's own request to go on
+                    break
+        return found
+
+    def running_agent(self, session_key: str) -> Any:
+        """The agent that runs this session's turn now; None while there is none yet."""
+        agent = (getattr(self.runner, "_running_agents", None) or {}).get(session_key)
+        return agent if hasattr(agent, "interrupt") else None
+
+    def interrupt(self, session_key: str) -> bool:
+        """Ask the running turn to end; it ends in order, within about 25 ms in mid-stream. False if none runs yet."""
+        agent = self.running_agent(session_key)
+        if agent is None:
+            return False
+        agent.interrupt()
+        return True
+
+    def steer(self, session_key: str, text: str) -> bool:
+        """Give the running turn a text that the model sees with its next tool result."""
+        agent = self.running_agent(session_key)
+        return bool(agent is not None and agent.steer(text))
+
+    def authorized(self, source: SessionSource) -> bool:
+        """The gateway's own rules: allowlists, pairing, allow-all."""
+        runner = self.runner
+        return bool(runner is not None and runner._is_user_authorized(source))
+
+    # -- start ----------------------------------------------------------------------------------------------
+
+    def starting(self) -> bool:
+        """True in the gateway's start-up window, in which messages are queued and answered by nothing."""
+        runner = self.runner
+        return bool(runner is None or getattr(runner, "_startup_restore_in_progress", False))
+
+    def stopping(self) -> bool:
+        """True once the gateway refuses new work."""
+        runner = self.runner
+        shutdown = getattr(runner, "_shutdown_event", None)
+        return bool(getattr(runner, "_draining", False) or (shutdown is not None and shutdown.is_set()))
+
+    def enlarge_executor(self, workers: int) -> None:
+        """Give the gateway's agent threads a pool of this size: 0.19 has 10, and a waiting turn holds one.
+
+        Done before the first turn, when the pool has no work yet. Later Hermes has no bound here.
+        """
+        runner = self.runner
+        get, lock = getattr(runner, "_get_executor", None), getattr(runner, "_executor_lock", None)
+        if get is None or lock is None:
+            return
+        pool = get()
+        if not isinstance(pool, ThreadPoolExecutor) or pool._max_workers >= workers:
+            return
+        with lock:
+            runner._executor = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="hermes-gateway")
+        pool.shutdown(wait=False)  # work that it has already goes on
+
+    def untappable(self) -> str:
+        """Why turns of this gateway cannot be streamed live, in a sentence; empty when they can."""
+        runner = self.runner
+        try:
+            if runner is not None and runner._get_proxy_url():
+                return "gateway.proxy_url is set: another Hermes answers, and only its final text can be shown."
+        except Exception:
+            logger.debug("proxy setting unreadable", exc_info=True)
+        try:
+            from hermes_cli.config import load_config
+
+            model = load_config().get("model")
+            runtime = model.get("openai_runtime") if isinstance(model, dict) else None
+            if runtime == "codex_app_server":
+                return "The codex_app_server runtime runs its own tools: only final texts can be shown."
+        except Exception:
+            logger.debug("runtime setting unreadable", exc_info=True)
+        return ""
+
+    def warm(self, user_id: str) -> threading.Thread:
+        """Pay now, on a thread of its own, what the first turn of a process costs (``warm.py``)."""
+        thread = threading.Thread(target=self._warm, args=(user_id,), name="agui-warm", daemon=True)
+        thread.start()
+        return thread
+
+    def _warm(self, user_id: str) -> None:
+        try:
+            source = self._adapter.build_source("agui-warm", user_id=user_id)
+            if self.runner is not None:
+                warm_up(self.runner, source, self.session_key(source))
+        except Exception:
+            logger.warning("agui: warm-up failed; the first turn will be slower", exc_info=True)

@@ -1,0 +1,268 @@
+"""The seam, second part: what Hermes waits for. Approvals, clarify questions, client tools; all on worker threads.
+
+Each opens a request in ``requests.py`` and blocks the worker that asks, in slices that honour interrupts and Hermes's
+inactivity watchdog. Written for 0.19.0; part of the seam like ``hermes.py``, and of nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .requests import DENY, Answer, Pending, Requests, new_id
+from .session import Turn
+from .stream import Request
+from .tools import ClientTool, content_of
+
+logger = logging.getLogger("hermes_agui")
+
+_asking = threading.local()  # the approval that this thread's guard asks for now
+
+
+# -- approvals ---------------------------------------------------------------------------------------------------
+
+
+def approval_asked(requests: Requests, turn: Turn, facts: dict[str, Any], call_id: str, seconds: float) -> bool:
+    """Hook ``pre_approval_request``: on the thread that will wait, right after its entry was queued.
+
+    Hermes's queue answers first in, first out, without ids (tools/approval.py, resolve_gateway_approval), so the entry
+    itself is bound to our request and released by us. ``seconds``: how long an answer is waited for in all; what goes
+    beyond Hermes's own time is waited for here, before Hermes begins to count. ``parks``: a call of this turn waits;
+    without one it is ``/background`` that asks, beside the turn. False when nothing could be bound.
+    """
+    key, command = str(facts.get("session_key") or ""), str(facts.get("command") or "")
+    entry = _entry(key, command)
+    if entry is None:
+        return False
+    own = approval_seconds()
+    seconds = max(seconds, own)
+    data = entry.data
+    request = Request(
+        new_id("approval"),
+        "approval",
+        f"Allow this command? {facts.get('description') or ''}".strip(),
+        call_id,
+        approval_choices(bool(data.get("allow_permanent", True)), bool(data.get("smart_denied"))),
+        detail={
+            "command": str(data.get("command") or command),
+            "description": str(facts.get("description") or ""),
+        },
+    )
+    if call_id and not requests.room():
+        entry.reason = "Too many conversations wait for an answer already."
+        entry.result = DENY
+        entry.event.set()
+        return True
+
+    def release(pending: Pending) -> None:
+        if pending.closed == "expired":
+            return  # Hermes's own time is over within a second, and it tells the model so
+        answer = pending.answer or Answer()
+        entry.reason = answer.text or answer.error or None
+        entry.result = answer.choice or DENY
+        entry.event.set()
+
+    pending = requests.open(turn, request, seconds=seconds, parks=bool(call_id), on_close=release)
+    _claimed[id(entry)] = entry
+    _asking.pending, _asking.entry = pending, entry
+    if call_id:
+        requests.park(pending)
+    keep = _keeper("waiting for an approval")
+    deadline = time.monotonic() + seconds - own
+    while time.monotonic() < deadline and not entry.event.wait(min(0.5, max(0.0, deadline - time.monotonic()))):
+        if keep():
+            break  # Hermes sees the interrupt itself and denies
+    return True
+
+
+def approval_settled(requests: Requests, facts: dict[str, Any]) -> None:
+    """Hook ``post_approval_response``: the same thread, when its wait is over."""
+    pending = getattr(_asking, "pending", None)
+    if pending is None:
+        return
+    _claimed.pop(id(_asking.entry), None)
+    _asking.pending = _asking.entry = None
+    requests.resumed(pending)
+    requests.close(pending, "expired" if facts.get("choice") == "timeout" else "cancelled", Answer(choice=DENY))
+
+
+def approval_seconds() -> float:
+    """Hermes's own time for an approval (``approvals.timeout``), in seconds."""
+    try:
+        from tools.approval import _get_approval_timeout
+
+        return float(_get_approval_timeout())
+    except Exception:
+        logger.debug("approvals.timeout unreadable", exc_info=True)
+        return 60.0
+
+
+_claimed: dict[int, Any] = {}
+
+
+def _entry(key: str, command: str) -> Any:
+    """The queue entry that this thread has just added: the newest with this command that is not claimed."""
+    try:
+        from tools import approval
+
+        with approval._lock:
+            for entry in reversed(approval._gateway_queues.get(key) or []):
+                if id(entry) not in _claimed and entry.data.get("command") == command:
+                    return entry
+    except Exception:
+        logger.exception("agui: approvals of this Hermes cannot be bound; answers go to its oldest question")
+    return None
+
+
+def approval_choices(permanent: bool, smart_denied: bool) -> tuple[str, ...]:
+    """What Hermes allows as an answer: the owner's override of a smart refusal is for once (approval.py)."""
+    if smart_denied:
+        return ("once", "deny")
+    return ("once", "session", "always", "deny") if permanent else ("once", "session", "deny")
+
+
+def resolve_oldest(session_key: str, choice: str, reason: str) -> bool:
+    """Hermes's own first in, first out answer, for a question that could not be bound. Any thread."""
+    from tools.approval import resolve_gateway_approval
+
+    return bool(resolve_gateway_approval(session_key, choice, reason=reason or None))
+
+
+# -- slash confirmations -------------------------------------------------------------------------------------------
+
+CONFIRM_SECONDS = 290.0  # Hermes drops a confirmation after 300 s (tools/slash_confirm.py)
+
+
+async def resolve_confirm(session_key: str, confirm_id: str, choice: str) -> str:
+    """Run the confirmed command and return what it says; with no choice the confirmation is dropped. On the loop."""
+    from tools import slash_confirm
+
+    if not choice:
+        slash_confirm.clear(session_key)
+        return ""
+    return await slash_confirm.resolve(session_key, confirm_id, choice) or ""
+
+
+# -- questions ---------------------------------------------------------------------------------------------------
+
+
+def ask_clarify(requests: Requests, turn: Turn, call_id: str, question: str, choices: Any) -> str:
+    """The agent's ``clarify`` tool: asks, waits, and returns what the tool gives to the model. Worker thread.
+
+    Stands in for the gateway's callback, whose time-out of 0 expires at once in 0.19 (clarify_gateway.py) though it
+    is documented as no limit.
+    """
+    from tools.clarify_gateway import get_clarify_timeout
+
+    if not requests.room():
+        return "[the question could not be asked: too many conversations wait for an answer already]"
+    seconds = float(max(0, get_clarify_timeout()))
+    request = Request(
+        new_id("clarify"),
+        "clarify",
+        question,
+        call_id,
+        tuple(str(choice) for choice in choices or ()),
+        free_text=True,
+    )
+    pending = requests.open(turn, request, seconds=seconds)
+    requests.park(pending)
+    requests.wait(pending, _keeper("waiting for an answer"))
+    answer = pending.answer or Answer()
+    if pending.closed == "answered" and not answer.error:
+        return answer.text
+    if pending.closed == "expired":
+        return f"[user did not respond within {int(seconds // 60)}m]"
+    return f"[the question was not answered: {answer.error}]"
+
+
+def resolve_clarify(clarify_id: str, text: str) -> None:
+    """Answer a question that the gateway itself waits for. Any thread."""
+    from tools.clarify_gateway import resolve_gateway_clarify
+
+    resolve_gateway_clarify(clarify_id, text)
+
+
+# -- client tools ------------------------------------------------------------------------------------------------
+
+
+def open_client_call(requests: Requests, turn: Turn, call_id: str, name: str, seconds: float) -> Pending:
+    """A call of a client tool was announced: it can be answered from now on, before the worker comes to it."""
+    request = Request(new_id("call"), "client_tool", f"Run {name} in the client.", call_id, detail={"tool": name})
+    return requests.open(turn, request, seconds=seconds)
+
+
+def wait_client(requests: Requests, pending: Pending, name: str) -> Any:
+    """The worker comes to the call: wait for the client's answer; returns the tool's result for Hermes."""
+    if pending.closed is None and not requests.room():
+        requests.close(pending, "cancelled", Answer(error="Too many conversations wait for a client already."))
+    requests.park(pending)
+    requests.wait(pending, _keeper(f"waiting for the client's {name}"))
+    answer = pending.answer or Answer()
+    if pending.closed == "expired":
+        return json.dumps({"error": f"The client did not answer the call of {name} in time."})
+    if pending.closed == "cancelled":
+        return json.dumps({"error": f"The call of {name} was cancelled: {answer.error}"}, ensure_ascii=False)
+    text, images = content_of(answer.text, answer.error, answer.parts)
+    if not images:
+        return text
+    parts = [{"type": "text", "text": text}] if text else []
+    return {"_multimodal": True, "content": [*parts, *images], "text_summary": text or "[image]"}
+
+
+def offer(agent: Any, tools: Sequence[ClientTool], offered: Sequence[str]) -> list[str]:
+    """Give an agent this turn's client tools, in the client's order behind its own; returns the names given.
+
+    ``offered``: names given before, taken back first. A name that the agent has of its own is never given. Called
+    where a turn starts and again at each loop iteration: an MCP refresh rebuilds the agent's list in between.
+    """
+    own = [tool for tool in agent.tools or [] if _tool_name(tool) not in offered]
+    own_names = {_tool_name(tool) for tool in own}
+    names = set(agent.valid_tool_names or ()) - set(offered)
+    wanted = [tool for tool in tools if tool.name not in own_names and tool.name not in names]
+    definitions = [tool.definition() for tool in wanted]
+    if list(agent.tools or []) != own + definitions:
+        agent.tools = own + definitions
+    agent.valid_tool_names = names | {tool.name for tool in wanted}
+    return [tool.name for tool in wanted]
+
+
+def _tool_name(tool: Any) -> str:
+    return str((tool.get("function") or {}).get("name")) if isinstance(tool, dict) else ""
+
+
+def server_tool_names() -> frozenset[str]:
+    """Every tool that this process's agents may have, once Hermes's registry is filled (after the warm-up)."""
+    try:
+        import toolsets
+        from tools.registry import registry
+
+        names = set(registry.get_all_tool_names())
+        for toolset in toolsets.get_all_toolsets():
+            names.update(toolsets.resolve_toolset(toolset))
+        return frozenset(names | {"tool_search", "tool_describe", "tool_call"})
+    except Exception:
+        logger.exception("agui: the agent's tool names cannot be listed")
+        return frozenset()
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------
+
+
+def _keeper(label: str) -> Callable[[], str]:
+    """What a waiting worker does each slice: feed the watchdog, and notice an interrupt (returned as the reason)."""
+    from tools.environments.base import touch_activity_if_due
+    from tools.interrupt import is_interrupted
+
+    began = time.monotonic()
+    state = {"last_touch": began, "start": began}
+
+    def keep() -> str:
+        touch_activity_if_due(state, label)
+        return "The turn was stopped." if is_interrupted() else ""
+
+    return keep

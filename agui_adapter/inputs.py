@@ -1,0 +1,224 @@
+"""The body of `POST /agui`: read tolerantly, as AG-UI 1.0 asks, and checked before anything starts.
+
+What a newer or older client may send and this version does not know is left out (unknown members, roles, part and
+source types); a known member of the wrong type is an error with a sentence. Pure.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from ag_ui.core import RunAgentInput
+from pydantic import ValidationError
+
+from .encode import dumps
+from .errors import AguiError, bad_request
+from .peers import Peer, peer_of
+
+logger = logging.getLogger("hermes_agui")
+
+ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "reasoning", "activity"})
+MEDIA = frozenset({"image", "audio", "video", "document"})
+SOURCES = frozenset({"data", "url", "file"})
+MAX_ID_CHARS = 1024
+MAX_CONTEXT_CHARS = 8_000  # beyond 10,000 Hermes spills what a hook injects into a file (hook_output_spill.py)
+
+
+@dataclass(frozen=True)
+class RunInput:
+    """A checked RunAgentInput. ``messages`` are the client's own, as plain JSON, without what was left out."""
+
+    thread_id: str
+    run_id: str
+    peer: Peer
+    messages: list[dict[str, Any]]
+    context: str = ""
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    resume: list[dict[str, Any]] = field(default_factory=list)
+    left_out: tuple[str, ...] = ()
+
+    def tail(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The tool messages and the user messages behind the last assistant message."""
+        tools: list[dict[str, Any]] = []
+        users: list[dict[str, Any]] = []
+        for message in reversed(self.messages):
+            if message["role"] in ("assistant", "system", "developer"):
+                break
+            if message["role"] == "tool":
+                tools.insert(0, message)
+            elif message["role"] == "user" and not tools:
+                users.insert(0, message)
+        return tools, users
+
+
+@dataclass(frozen=True)
+class NewInput:
+    """What is new in a request: the text for the agent, the ids of the messages it came from, what was skipped."""
+
+    text: str
+    ids: list[str]
+    skipped: tuple[str, ...] = ()
+
+
+def parse(body: bytes, *, max_messages: int) -> RunInput:
+    """Bytes of the body → RunInput. Raises AguiError (400, 413, 422) with a sentence for the caller."""
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise bad_request(f"The body is not valid JSON: {error}.", "invalid_json") from None
+    if not isinstance(data, dict):
+        raise bad_request("The body must be a JSON object (an AG-UI RunAgentInput).", "invalid_input")
+    messages = data.get("messages")
+    if isinstance(messages, list) and len(messages) > max_messages:
+        raise AguiError(413, "too_many_messages", f"At most {max_messages} messages are taken; send the newest ones.")
+    left_out: list[str] = []
+    if isinstance(messages, list):
+        data["messages"] = [kept for item in messages if (kept := _message(item, left_out)) is not None]
+    try:
+        RunAgentInput.model_validate(data, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise AguiError(422, "invalid_input", _sentence(error)) from None
+    except RecursionError:
+        raise bad_request("The body is nested too deeply.", "invalid_json") from None
+    thread_id, run_id = data["threadId"], data["runId"]
+    for name, value in (("threadId", thread_id), ("runId", run_id)):
+        if not value.strip():
+            raise AguiError(422, "invalid_input", f"{name} must not be blank.")
+        if len(value) > MAX_ID_CHARS:
+            raise AguiError(422, "invalid_input", f"{name} must have at most {MAX_ID_CHARS} characters.")
+    version = data.get("protocolVersion")
+    if left_out:
+        logger.info("agui: left out of a request: %s", ", ".join(sorted(set(left_out)))[:500])
+    return RunInput(
+        thread_id,
+        run_id,
+        peer_of(version if isinstance(version, str) else None),
+        data["messages"],
+        _context(data.get("context"), data.get("state")),
+        data.get("tools") or [],
+        data.get("resume") or [],
+        tuple(left_out),
+    )
+
+
+def new_input(messages: list[dict[str, Any]], accepted: Collection[str]) -> NewInput:
+    """The user messages at the end whose ids the thread has not accepted yet. Raises AguiError when there are none.
+
+    Answers to open calls and questions are not looked for here: that is ``answers.py``'s, and comes first.
+    """
+    tail: list[dict[str, Any]] = []
+    for message in reversed(messages):
+        if message["role"] in ("reasoning", "activity"):
+            continue
+        if message["role"] != "user":
+            break
+        tail.append(message)
+    tail.reverse()
+    if not tail:
+        if messages and messages[-1]["role"] == "tool":
+            raise AguiError(
+                409, "no_open_call", "The last message answers a tool call, but no call is waiting on this thread."
+            )
+        raise bad_request("There is no user message at the end of messages, so there is nothing to do.", "no_input")
+    fresh = [message for message in tail if message["id"] not in accepted]
+    if not fresh:
+        raise AguiError(
+            409,
+            "nothing_new",
+            "The messages at the end were answered already. Send a new user message with an id of its own; "
+            "editing and regenerating are not possible yet.",
+        )
+    texts: list[str] = []
+    skipped: list[str] = []
+    for message in fresh:
+        text = _text_of(message["content"], skipped)
+        if text.strip():
+            texts.append(text)
+    if not texts:
+        what = f" ({', '.join(sorted(set(skipped)))} cannot be used yet)" if skipped else ""
+        raise bad_request(f"The user message has no text{what}.", "no_input")
+    return NewInput("\n\n".join(texts), [message["id"] for message in fresh], tuple(skipped))
+
+
+def _text_of(content: Any, skipped: list[str]) -> str:
+    if isinstance(content, str):
+        return content
+    texts = []
+    for part in content or []:
+        if part.get("type") == "text":
+            texts.append(part["text"])
+        else:
+            skipped.append(str(part.get("type")))
+    return "\n".join(texts)
+
+
+def _message(item: Any, left_out: list[str]) -> Any:
+    if not isinstance(item, dict):
+        return item  # the validator says what is wrong with it
+    role = item.get("role")
+    if isinstance(role, str) and role not in ROLES:
+        left_out.append(f"role {role}")
+        return None
+    content = item.get("content")
+    if role in ("user", "tool") and isinstance(content, list):
+        return {**item, "content": [kept for part in content if (kept := _part(part, left_out)) is not None]}
+    return item
+
+
+def _part(part: Any, left_out: list[str]) -> Any:
+    if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+        return part
+    kind = part["type"]
+    if kind == "binary":
+        return _upgrade(part, left_out)
+    if kind != "text" and kind not in MEDIA:
+        left_out.append(f"part {kind}")
+        return None
+    source = part.get("source")
+    if kind in MEDIA and isinstance(source, dict) and isinstance(source.get("type"), str):
+        if source["type"] not in SOURCES:
+            left_out.append(f"source {source['type']}")
+            return None
+    return part
+
+
+def _upgrade(part: dict[str, Any], left_out: list[str]) -> dict[str, Any] | None:
+    """The ``binary`` part of 0.x clients as the media part of 1.0."""
+    mime = str(part.get("mimeType") or "application/octet-stream")
+    kind = mime.partition("/")[0]
+    if isinstance(part.get("data"), str):
+        source = {"type": "data", "value": part["data"], "mimeType": mime}
+    elif isinstance(part.get("url"), str):
+        source = {"type": "url", "value": part["url"], "mimeType": mime}
+    else:
+        left_out.append("binary part by id")
+        return None
+    made: dict[str, Any] = {"type": kind if kind in MEDIA else "document", "source": source}
+    if part.get("filename"):
+        made["metadata"] = {"filename": part["filename"]}
+    return made
+
+
+def _context(entries: Any, state: Any = None) -> str:
+    """The client's context and state as text for the model; cut where Hermes would spill it."""
+    parts = []
+    if entries:
+        lines = [f"{entry['description']}: {entry['value']}" for entry in entries]
+        parts.append("\n".join(["Context from the application the user sees:", *lines]))
+    if state not in (None, {}, []):
+        parts.append(f"State of the application the user sees, as JSON: {dumps(state).decode()}")
+    text = "\n\n".join(parts)
+    if len(text) > MAX_CONTEXT_CHARS:
+        text = text[: MAX_CONTEXT_CHARS - 20] + "\n[cut: too long]"
+    return text
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "tagged-"))) or "body"
+    more = error.error_count() - 1
+    return f"{where}: {first['msg']}." + (f" ({more} more)" if more else "")

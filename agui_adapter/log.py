@@ -1,0 +1,179 @@
+"""EventLog: a turn's append-only list of StreamEvents.
+
+Appended from any thread, read from any position by any number of readers on the event loop. It never blocks the
+appender on a reader, and it is bounded in bytes: old text deltas are merged, then old results shortened, and a
+reader that stood inside what was merged is told so (``Batch.gap``). It knows nothing of wires or of Hermes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+
+from .stream import InnerToolResult, MessageChunk, ReasoningChunk, StreamEvent, ToolResult, TurnFinished
+
+_OVERHEAD = 96  # bytes that an event costs beside its text, about
+_FRESH = 512  # the newest events are never merged: live readers stand there
+_SHORT = 2_000  # characters that a result keeps once the log has to shrink
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events in order, each with its position; ``closed`` says that nothing follows them.
+
+    ``gap``: the reader's position lay inside events that were merged since, so the first event repeats text it
+    has: it must start over from a snapshot.
+    """
+
+    events: list[tuple[int, StreamEvent]]
+    closed: bool
+    gap: bool
+
+
+def _size(event: StreamEvent) -> int:
+    if isinstance(event, (MessageChunk, ReasoningChunk)):
+        return len(event.text) + _OVERHEAD
+    size = _OVERHEAD
+    for name in ("text", "content", "arguments", "message"):
+        value = getattr(event, name, None)
+        if isinstance(value, str):
+            size += len(value)
+    return size
+
+
+class EventLog:
+    """Positions count from 1; a reader that has seen nothing stands at 0."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit_bytes: int = 8 << 20) -> None:
+        self._loop = loop
+        self._limit = limit_bytes
+        self._lock = threading.Lock()
+        self._events: list[StreamEvent] = []
+        self._ends: list[int] = []  # _ends[i]: the position that event i ends at
+        self._last = 0
+        self._bytes = 0
+        self._closed = False
+        self._waiting = False
+        self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def last(self) -> int:
+        """The newest position."""
+        return self._last
+
+    @property
+    def closed(self) -> bool:
+        """True once ``TurnFinished`` is in."""
+        return self._closed
+
+    @property
+    def size(self) -> int:
+        """Bytes held, about."""
+        return self._bytes
+
+    def append(self, event: StreamEvent) -> int:
+        """Add an event; any thread. Its position, or 0, and nothing added, once the log is closed (late writers)."""
+        with self._lock:
+            if self._closed:
+                return 0
+            position = self._last = self._last + 1
+            self._events.append(event)
+            self._ends.append(self._last)
+            self._bytes += _size(event)
+            if isinstance(event, TurnFinished):
+                self._closed = True
+            if self._bytes > self._limit:
+                self._shrink()
+            wake, self._waiting = self._waiting, False
+        if wake:
+            try:
+                self._loop.call_soon_threadsafe(self._wake)
+            except RuntimeError:  # the loop is gone: so are the readers
+                pass
+        return position
+
+    def take(self, after: int = 0, limit: int = 4096) -> Batch:
+        """What stands behind position ``after``, at most ``limit`` events; any thread, never waits."""
+        with self._lock:
+            first = bisect_right(self._ends, after)
+            gap = 0 < after < self._last and first < len(self._ends) and self._starts(first) < after
+            events = list(zip(self._ends[first : first + limit], self._events[first : first + limit], strict=True))
+            return Batch(events, self._closed and first + len(events) >= len(self._events), gap)
+
+    def events(self, after: int = 0, until: int | None = None) -> list[StreamEvent]:
+        """The events that end behind ``after`` and not behind ``until``; all by default."""
+        with self._lock:
+            first = bisect_right(self._ends, after)
+            last = len(self._ends) if until is None else bisect_right(self._ends, until)
+            return self._events[first:last]
+
+    async def read(self, after: int = 0, limit: int = 4096) -> Batch:
+        """As ``take``, but waits for at least one event or the end. On the log's loop."""
+        while True:
+            waiter: asyncio.Future[None] | None = None
+            with self._lock:
+                if self._last <= after and not self._closed:
+                    waiter = self._loop.create_future()
+                    self._waiters.append(waiter)
+                    self._waiting = True
+            if waiter is None:
+                return self.take(after, limit)
+            try:
+                await waiter
+            finally:
+                if waiter.cancelled() and waiter in self._waiters:
+                    self._waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _starts(self, index: int) -> int:
+        return self._ends[index - 1] if index else 0
+
+    def _shrink(self) -> None:
+        """Under the lock. Merge old deltas, then shorten old results, then old text; at worst the limit grows."""
+        keep = max(0, len(self._events) - _FRESH)
+        events: list[StreamEvent] = []
+        ends: list[int] = []
+        texts: list[str] = []
+        for event, end in zip(self._events[:keep], self._ends[:keep], strict=True):
+            kind = type(event)
+            if events and kind is type(events[-1]) and kind in (MessageChunk, ReasoningChunk):
+                texts.append(event.text)  # type: ignore[union-attr]
+                ends[-1] = end
+                continue
+            if texts:
+                events[-1] = _joined(events[-1], texts)
+                texts = []
+            events.append(event)
+            ends.append(end)
+        if texts:
+            events[-1] = _joined(events[-1], texts)
+        self._events[:keep] = events
+        self._ends[:keep] = ends
+        self._bytes = sum(_size(event) for event in self._events)
+        for index in range(len(events)):
+            if self._bytes <= self._limit * 3 // 4:
+                return
+            short = _shortened(self._events[index])
+            self._bytes -= _size(self._events[index]) - _size(short)
+            self._events[index] = short
+        if self._bytes > self._limit * 3 // 4:
+            # Nothing old is left to give: shrink again only when another quarter has come.
+            self._limit = self._bytes * 5 // 4
+
+
+def _joined(first: StreamEvent, texts: list[str]) -> StreamEvent:
+    assert isinstance(first, (MessageChunk, ReasoningChunk))
+    return type(first)("".join([first.text, *texts]))
+
+
+def _shortened(event: StreamEvent) -> StreamEvent:
+    if isinstance(event, (ToolResult, InnerToolResult)) and len(event.content) > _SHORT:
+        return replace(event, content=event.content[:_SHORT], cut=event.cut + len(event.content) - _SHORT)
+    return event

@@ -1,0 +1,265 @@
+"""Requests of parked turns: asked, answered, expired, cancelled. Wire-neutral: every door answers through here.
+
+A request is closed exactly once, under one lock, whoever comes first: an answer, the expiry, a stop. Opened and waited
+for on worker threads, answered and expired on the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .errors import AguiError
+from .session import Turn
+from .stream import Closed, Request, RequestClosed, RequestOpened, TurnParked
+
+logger = logging.getLogger("hermes_agui")
+
+APPROVE_ONCE, DENY = "once", "deny"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What somebody answered: a choice, free text (a reason, a clarify answer, a tool's content), a tool's error.
+
+    ``parts`` is a client tool's content as AG-UI content parts, when it was not plain text.
+    """
+
+    choice: str = ""
+    text: str = ""
+    error: str = ""
+    parts: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(eq=False)
+class Pending:
+    """A request with its state. ``position`` is where in the log its answer came: what follows answers it."""
+
+    request: Request
+    turn: Turn
+    on_close: Callable[[Pending], None] | None = None
+    closed: Closed | None = None
+    answer: Answer | None = None
+    waited: bool = False
+    position: int = 0
+    event: threading.Event = field(default_factory=threading.Event)
+    timer: asyncio.TimerHandle | None = None
+
+
+class Requests:
+    """All requests of this process that are open, or were and whose turn is still known."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        max_parked: int,
+        on_closed: Callable[[Pending], None] = lambda pending: None,
+    ) -> None:
+        self._loop = loop
+        self._max = max_parked
+        self._on_closed = on_closed  # called on the loop, after any close
+        self._lock = threading.RLock()
+        self._by_turn: dict[Turn, dict[str, Pending]] = {}
+
+    # -- opening and waiting (worker threads) --------------------------------------------------------------
+
+    def open(
+        self,
+        turn: Turn,
+        request: Request,
+        *,
+        seconds: float = 0.0,
+        parks: bool = True,
+        on_close: Callable[[Pending], None] | None = None,
+    ) -> Pending:
+        """Ask. ``seconds`` until it expires, 0 for never. Any thread."""
+        if seconds:
+            request = replace(request, expires_at=time.time() + seconds)
+        pending = Pending(request, turn, on_close)
+        with self._lock:
+            self._by_turn.setdefault(turn, {})[request.id] = pending
+        turn.append(RequestOpened(request, parks))
+        if seconds:
+            self._loop.call_soon_threadsafe(self._arm, pending, seconds)
+        logger.info("agui: %s asked on %s: %s", request.kind, turn.thread.chat_id, request.id)
+        return pending
+
+    def room(self) -> bool:
+        """Whether one more turn may wait: parked turns hold a worker each."""
+        with self._lock:
+            waiting = {turn for turn, known in self._by_turn.items() if any(p.waited for p in known.values())}
+            return len(waiting) < self._max
+
+    def park(self, pending: Pending) -> None:
+        """The worker waits for this request from now on: runs of the turn end here, with what is open."""
+        with self._lock:
+            if pending.closed is None:
+                pending.waited = True
+                self._park(pending.turn)
+
+    def wait(self, pending: Pending, keep: Callable[[], str], slice_seconds: float = 0.5) -> Pending:
+        """Block this worker until the request is closed. ``keep`` is asked each slice: a word cancels the request.
+
+        The caller has announced the wait with ``park``.
+        """
+        try:
+            while not pending.event.wait(slice_seconds):
+                reason = keep()
+                if reason:
+                    self.close(pending, "cancelled", Answer(error=reason))
+        finally:
+            self.resumed(pending)
+        return pending
+
+    def resumed(self, pending: Pending) -> None:
+        """The worker waits no more."""
+        with self._lock:
+            pending.waited = False
+
+    # -- closing ------------------------------------------------------------------------------------------------
+
+    def answer(self, pending: Pending, answer: Answer, by: str) -> bool:
+        """Answer. True if this answer counts, False if the same one was given before (harmless).
+
+        Raises AguiError 409 when the request is closed already: ``request_expired``, ``request_cancelled`` or
+        ``request_answered`` (with another answer).
+        """
+        with self._lock:
+            if pending.closed is None:
+                self.close(pending, "answered", answer, by)
+                return True
+            if pending.closed == "answered" and pending.answer == answer:
+                return False
+            code = f"request_{pending.closed}"
+        raise AguiError(409, code, f"This request is no longer open: it was {pending.closed}.")
+
+    def close(self, pending: Pending, how: Closed, answer: Answer | None = None, by: str = "") -> bool:
+        """Close a request; the first to come wins. Any thread."""
+        with self._lock:
+            if pending.closed is not None:
+                return False
+            pending.closed, pending.answer = how, answer
+            pending.position = pending.turn.log.last
+            choice = answer.choice if answer is not None else ""
+            pending.turn.append(RequestClosed(pending.request.id, how, choice))
+            if pending.on_close is not None:
+                pending.on_close(pending)
+            pending.event.set()
+        with contextlib.suppress(RuntimeError):  # the loop is gone, and nobody is left to tell
+            self._loop.call_soon_threadsafe(self._on_closed, pending)
+        # The audit line: who, what, when; never the content.
+        logger.info(
+            "agui: audit: %s %s on %s was %s%s%s",
+            pending.request.kind,
+            pending.request.id,
+            pending.turn.thread.chat_id,
+            how,
+            f" by {by}" if by else "",
+            f": {choice}" if choice else "",
+        )
+        return True
+
+    def cancel_turn(self, turn: Turn, reason: str) -> int:
+        """Cancel everything that a turn has open, telling the model why. Returns how many."""
+        return sum(self.close(p, "cancelled", Answer(choice=DENY, error=reason)) for p in self.of_turn(turn, True))
+
+    def still_parked(self, turn: Turn) -> bool:
+        """After answers: if the worker still waits for another one, say so in the log, which ends the new run."""
+        with self._lock:
+            known = self._by_turn.get(turn, {}).values()
+            if any(p.waited and p.closed is None for p in known):
+                self._park(turn)
+                return True
+            return False
+
+    def _park(self, turn: Turn) -> None:
+        turn.parked_at = turn.append(TurnParked(self.open_requests(turn))) or turn.parked_at
+
+    def forget(self, turn: Turn) -> None:
+        """The turn is over and no longer known: drop its requests; what is open is cancelled."""
+        self.cancel_turn(turn, "The turn is over.")
+        with self._lock:
+            self._by_turn.pop(turn, None)
+
+    def _arm(self, pending: Pending, seconds: float) -> None:
+        if pending.closed is None:
+            pending.timer = self._loop.call_later(seconds, self.close, pending, "expired")
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def of_turn(self, turn: Turn, only_open: bool = False) -> list[Pending]:
+        """The turn's requests, oldest first."""
+        with self._lock:
+            return [p for p in self._by_turn.get(turn, {}).values() if not (only_open and p.closed)]
+
+    def open_requests(self, turn: Turn) -> tuple[Request, ...]:
+        """What the turn has open now."""
+        return tuple(p.request for p in self.of_turn(turn, True))
+
+    def parked(self, turn: Turn) -> bool:
+        """Whether the turn's worker waits now."""
+        return any(p.waited for p in self.of_turn(turn, True))
+
+    def parked_turns(self) -> list[Turn]:
+        """All turns whose worker waits now."""
+        with self._lock:
+            return [turn for turn in self._by_turn if self.parked(turn)]
+
+    def find(self, turns: list[Turn], request_id: str) -> Pending | None:
+        """A request by its id, among turns of one thread: another's id is as unknown as a made-up one."""
+        with self._lock:
+            return next((p for t in turns if (p := self._by_turn.get(t, {}).get(request_id))), None)
+
+    def find_call(self, turns: list[Turn], call_id: str) -> Pending | None:
+        """A client tool's request by its call id."""
+        with self._lock:
+            for turn in turns:
+                for pending in self._by_turn.get(turn, {}).values():
+                    if pending.request.kind == "client_tool" and pending.request.call_id == call_id:
+                        return pending
+        return None
+
+
+def new_id(kind: str) -> str:
+    """An id for a request; unguessable, so that it names nothing of another thread."""
+    return f"{kind}-{uuid.uuid4().hex}"
+
+
+def read_answer(request: Request, payload: Any, *, cancelled: bool = False) -> Answer:
+    """A door's payload → Answer. Raises AguiError 422 ``invalid_answer`` that says what may be answered.
+
+    Approvals and confirmations take ``{"choice": …, "reason"?: …}``, ``{"approved": bool, "reason"?: …}``, or the
+    choice itself; clarify takes ``{"answer": text}`` or text; a client tool's content comes as its tool message.
+    """
+    if request.kind in ("approval", "confirm"):
+        no = DENY if request.kind == "approval" else "cancel"
+        if cancelled:
+            return Answer(choice=no, text="The user closed the question without an answer.")
+        reason = ""
+        if isinstance(payload, dict):
+            reason = payload.get("reason") or ""
+            payload = payload.get("choice", payload.get("approved"))
+        if isinstance(payload, bool):
+            payload = APPROVE_ONCE if payload else no
+        if payload in request.choices and isinstance(reason, str):
+            return Answer(choice=payload, text=reason[:2000])
+        raise _invalid(f"Answer with one of: {', '.join(request.choices)} (and a reason as text, if any).")
+    if cancelled:
+        return Answer(error="The user closed the question without an answer.")
+    if isinstance(payload, dict):
+        payload = next((payload[key] for key in ("answer", "text", "choice", "content") if key in payload), None)
+    if isinstance(payload, str) and payload.strip() and (request.free_text or payload in request.choices):
+        return Answer(text=payload[:100_000])
+    what = f" one of: {', '.join(request.choices)}," if request.choices else ""
+    raise _invalid(f"Answer with{what} a text that is not empty." if request.free_text else f"Answer with{what}.")
+
+
+def _invalid(message: str) -> AguiError:
+    return AguiError(422, "invalid_answer", message + " The request stays open.")

@@ -1,0 +1,175 @@
+"""Run: what one client request sees of a turn. A cursor on the turn's log, its translator, the rule for its end.
+
+And ``open_turn``: how any door gets a turn for new input, with the gateway's start-up window and the thread's busy
+rule observed. On the gateway's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from .encode import with_id
+from .errors import AguiError
+from .events import AguiStream
+from .session import Thread, Turn
+from .stream import GatewayNotice, MessageChunk, StreamEvent, TurnFinished
+from .tools import ClientTool
+
+if TYPE_CHECKING:
+    from .adapter import AguiAdapter
+
+_POLL = 0.05  # seconds between looks at what has no event to wait for
+
+
+class Run:
+    """One reader of a turn. ``chunks()`` gives bytes to write, each a whole number of frames."""
+
+    def __init__(
+        self, turn: Turn, stream: AguiStream, *, after: int = 0, merge_ms: int = 0, first: bytes = b""
+    ) -> None:
+        self.turn = turn
+        self.position = self._start = after
+        self._first = first
+        self._stream = stream
+        self._merge = merge_ms / 1000
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Until the turn's end, or for ever as long as it runs: the caller cancels."""
+        log, stream = self.turn.log, self._stream
+        prefix = self.turn.id.encode() + b"."
+        self.turn.readers += 1
+        try:
+            yield b"".join(stream.start()) + self._first
+            while not stream.done:
+                batch = await log.read(self.position)
+                if self._merge and not batch.closed:
+                    await asyncio.sleep(self._merge)
+                    batch = log.take(self.position)
+                if batch.gap:
+                    frames = with_id(stream.resync(log.events(self._start)), prefix + b"%d" % log.last)
+                    self.position = log.last
+                else:
+                    frames = []
+                    for position, event in _merged(batch.events) if self._merge else batch.events:
+                        frames += with_id(stream.feed(event), prefix + b"%d" % position)
+                        self.position = position
+                if frames:
+                    yield b"".join(frames)
+                if batch.closed and not stream.done:  # the turn had ended before this run began to read it
+                    yield b"".join(stream.feed(TurnFinished()))
+        finally:
+            self.turn.readers -= 1
+
+
+def _merged(events: list[tuple[int, StreamEvent]]) -> list[tuple[int, StreamEvent]]:
+    """Adjacent text deltas as one, at the last one's position."""
+    merged: list[tuple[int, StreamEvent]] = []
+    texts: list[str] = []
+    for position, event in events:
+        if isinstance(event, MessageChunk):
+            if texts:
+                merged.pop()
+            texts.append(event.text)
+            merged.append((position, MessageChunk("".join(texts))))
+        else:
+            texts = []
+            merged.append((position, event))
+    return merged
+
+
+async def wait_ready(adapter: AguiAdapter, seconds: float) -> None:
+    """Wait out the gateway's start-up window. Raises AguiError 503 with ``Retry-After``."""
+    deadline = time.monotonic() + seconds
+    while not adapter.ready:
+        if time.monotonic() >= deadline:
+            raise AguiError(503, "starting", "The gateway is still starting; try again soon.", retry_after=5)
+        await asyncio.sleep(_POLL)
+    if adapter.bridge.stopping():
+        raise AguiError(503, "stopping", "The gateway is shutting down; try again when it is back.", retry_after=15)
+
+
+async def open_turn(
+    adapter: AguiAdapter,
+    thread: Thread,
+    text: str,
+    *,
+    context: str = "",
+    ids: list[str],
+    skipped: tuple[str, ...] = (),
+    client_tools: tuple[ClientTool, ...] = (),
+) -> tuple[Turn, int]:
+    """The turn that answers ``text``, and the position to read it from. Raises AguiError 409 on a busy thread.
+
+    Busy rule: a running turn that nobody reads any more is interrupted at once (its user pressed stop, or left, and
+    wrote again); one that is read is protected, or queued behind, steered or interrupted, by ``agui.busy``.
+    """
+    settings = adapter.settings
+    assert settings is not None
+    steered = _steer(adapter, thread, text) if settings.busy == "steer" else None
+    if steered is not None:
+        thread.accept(ids)
+        return steered
+    if thread.lock.locked() and settings.busy == "reject":
+        raise _busy()
+    async with thread.lock:
+        while (running := thread.current) is not None:
+            parked = adapter.requests.parked(running)
+            if parked and settings.parked == "refuse":
+                raise _waiting(adapter, running)
+            if running.readers and not parked and settings.busy == "reject":
+                raise _busy()
+            if running.readers and not parked and settings.busy in ("queue", "steer"):
+                await running.done.wait()
+            else:
+                reason = "The user sent a new message instead of answering."
+                await end_turn(adapter, running, settings.interrupt_wait_seconds, reason)
+        fresh = context if context != thread.context else ""
+        thread.context = context
+        turn = adapter.new_turn(thread, text, fresh, client_tools=client_tools)
+        thread.accept(ids)
+        if skipped:
+            what = ", ".join(sorted(set(skipped)))
+            turn.append(GatewayNotice("skipped_parts", f"These parts of the message cannot be used yet: {what}."))
+    return turn, 0
+
+
+def _steer(adapter: AguiAdapter, thread: Thread, text: str) -> tuple[Turn, int] | None:
+    running = thread.current
+    if running is None or not running.readers or not adapter.steer(running, text):
+        return None
+    return running, running.log.last
+
+
+async def end_turn(adapter: AguiAdapter, turn: Turn, seconds: float, reason: str) -> None:
+    """Interrupt a running or parked turn and wait for its end; after ``seconds`` it is abandoned.
+
+    ``reason`` is what the model is told of what the turn waited for.
+    """
+    deadline = time.monotonic() + seconds
+    asked = False
+    while not turn.done.is_set():
+        asked = asked or adapter.interrupt(turn, reason)
+        if time.monotonic() >= deadline:
+            await adapter.abandon(turn)
+            return
+        try:
+            await asyncio.wait_for(turn.done.wait(), _POLL if not asked else max(_POLL, deadline - time.monotonic()))
+        except TimeoutError:
+            continue
+
+
+def _waiting(adapter: AguiAdapter, turn: Turn) -> AguiError:
+    names = ", ".join(request.id for request in adapter.requests.open_requests(turn))
+    return AguiError(409, "thread_waiting", f"This thread waits for answers: {names}. Answer or cancel them first.")
+
+
+def _busy() -> AguiError:
+    return AguiError(
+        409,
+        "thread_busy",
+        "This thread is answering another message. Wait for its end, or stop reading it first; "
+        "the operator can choose another rule (agui.busy).",
+    )

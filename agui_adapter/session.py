@@ -1,0 +1,195 @@
+"""Who talks (Principal), about what (Thread), and one processing of it (Turn).
+
+A thread is a principal's conversation: one Hermes chat, one session key. A turn is one processing cycle of the
+gateway, from the accepted message to its end, with the log that every door reads. Lives on the gateway's event
+loop; knows neither HTTP nor Hermes's internals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from .log import EventLog
+from .stream import Outcome, StreamEvent, ToolCall, ToolResult, TurnFinished
+from .tools import ClientTool
+
+_PLAIN = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is calling. ``id`` is the gateway's user id; ``trusted`` means allowed by itself (the operator's key)."""
+
+    id: str
+    trusted: bool = False
+
+
+def _part(text: str) -> str:
+    if _PLAIN.match(text):
+        return text
+    return "_" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def chat_id_for(principal_id: str, thread_id: str) -> str:
+    """The Hermes chat of a principal's thread: the one place where the internal key is built.
+
+    Client ids are hostile input (any length, any character): what is not plain and short becomes a digest. A
+    digest begins with ``_`` and parts are joined by ``.``, neither of which a plain part can hold, so two
+    different pairs never share a chat. The platform name stands before it in the session key, so no thread can
+    name another platform's session.
+    """
+    return f"{_part(principal_id)}.{_part(thread_id)}"
+
+
+@dataclass(eq=False)
+class Turn:
+    """One processing cycle. ``message_id`` is the id that its message carries through the gateway.
+
+    ``unsolicited``: the gateway began it by itself (a session resumed after a restart, a background result).
+    """
+
+    thread: Thread
+    log: EventLog
+    message_id: str = field(default_factory=lambda: f"turn-{uuid.uuid4().hex}")
+    text: str = ""
+    context: str = ""
+    unsolicited: bool = False
+    client_tools: tuple[ClientTool, ...] = ()
+    parked_at: int = 0
+    readers: int = 0
+    started_at: float = field(default_factory=time.monotonic)
+    finished_at: float = 0.0
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def id(self) -> str:
+        """Names the turn on the wire; ids made in it begin with it."""
+        return self.message_id
+
+    def append(self, event: StreamEvent) -> int:
+        """Add to the log; its position, 0 when the log is closed. Any thread."""
+        return self.log.append(event)
+
+    def open_calls(self, position: int) -> list[str]:
+        """Ids of the calls that were announced up to ``position`` and had no result by then."""
+        calls: dict[str, None] = {}
+        for event in self.log.events(until=position):
+            if isinstance(event, ToolCall):
+                calls[event.call_id] = None
+            elif isinstance(event, ToolResult):
+                calls.pop(event.call_id, None)
+        return list(calls)
+
+    def finish(self, outcome: Outcome, code: str = "", message: str = "") -> None:
+        """End the log (once; later calls do nothing) and free the thread. On the loop."""
+        if self.log.append(TurnFinished(outcome, code, message)):
+            self.finished_at = time.monotonic()
+        self.done.set()
+
+
+@dataclass(eq=False)
+class Thread:
+    """A principal's conversation. ``current`` is the turn that runs now, if any."""
+
+    principal: Principal
+    thread_id: str
+    chat_id: str
+    current: Turn | None = None
+    turns: OrderedDict[str, Turn] = field(default_factory=OrderedDict)
+    accepted: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    call_ids: set[str] = field(default_factory=set)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    context: str = ""
+    used_at: float = field(default_factory=time.monotonic)
+
+    def begin(
+        self,
+        log: EventLog,
+        *,
+        text: str = "",
+        context: str = "",
+        unsolicited: bool = False,
+        client_tools: tuple[ClientTool, ...] = (),
+    ) -> Turn:
+        """A new turn, now the thread's current one."""
+        turn = Turn(self, log, text=text, context=context, unsolicited=unsolicited, client_tools=client_tools)
+        self.current = turn
+        self.turns[turn.id] = turn
+        self.used_at = time.monotonic()
+        return turn
+
+    def end(self, turn: Turn, outcome: Outcome, code: str = "", message: str = "") -> None:
+        """The turn is over: finish its log and let the next one begin."""
+        if self.current is turn:
+            self.current = None
+        self.used_at = time.monotonic()
+        turn.finish(outcome, code, message)
+
+    def accept(self, message_ids: list[str]) -> None:
+        """Remember ids of the client's messages that became input; only the newest few thousand matter."""
+        for message_id in message_ids:
+            self.accepted[message_id] = None
+        while len(self.accepted) > 4096:
+            self.accepted.popitem(last=False)
+
+
+class Threads:
+    """All threads of this process, by chat."""
+
+    def __init__(self, ttl_seconds: float) -> None:
+        self._ttl = ttl_seconds
+        self._by_chat: dict[str, Thread] = {}
+
+    def get(self, principal: Principal, thread_id: str) -> Thread:
+        """The principal's thread of that id, made when it is new."""
+        chat_id = chat_id_for(principal.id, thread_id)
+        thread = self._by_chat.get(chat_id)
+        if thread is None:
+            thread = self._by_chat[chat_id] = Thread(principal, thread_id, chat_id)
+        # A thread that the gateway spoke of first (see adopt) learns its client's id and principal here.
+        thread.principal, thread.thread_id = principal, thread_id
+        return thread
+
+    def find(self, principal: Principal, thread_id: str) -> Thread | None:
+        """The principal's thread of that id if this process has met it."""
+        return self._by_chat.get(chat_id_for(principal.id, thread_id))
+
+    def by_chat(self, chat_id: str) -> Thread | None:
+        """The thread of a Hermes chat id, if this process has met it."""
+        return self._by_chat.get(chat_id)
+
+    def adopt(self, chat_id: str, user_id: str) -> Thread:
+        """The thread of a chat that the gateway speaks of first (a session resumed after a restart).
+
+        The client's own thread id is not known then; its next run finds this thread by the same chat id.
+        """
+        thread = self._by_chat.get(chat_id)
+        if thread is None:
+            thread = self._by_chat[chat_id] = Thread(Principal(user_id), chat_id.partition(".")[2], chat_id)
+        return thread
+
+    def __iter__(self) -> Iterator[Thread]:
+        return iter(list(self._by_chat.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_chat)
+
+    def sweep(self, now: float, busy: Callable[[Thread], bool] = lambda thread: False) -> list[Turn]:
+        """Forget finished turns after their time (returned), and threads with nothing left of any use."""
+        gone: list[Turn] = []
+        for chat_id, thread in list(self._by_chat.items()):
+            for turn_id, turn in list(thread.turns.items()):
+                if turn.done.is_set() and not turn.readers and now - turn.finished_at > self._ttl:
+                    del thread.turns[turn_id]
+                    gone.append(turn)
+            idle = thread.current is None and not thread.turns and not busy(thread)
+            if idle and now - thread.used_at > 24 * 3600:
+                del self._by_chat[chat_id]
+        return gone

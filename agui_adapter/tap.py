@@ -1,0 +1,500 @@
+"""What the seam reports of one turn → StreamEvents in the turn's log. Our state only: no Hermes object is kept.
+
+The seam calls these methods from the agent's threads: text and reasoning on a per-request thread, the rest on the
+worker thread, results of concurrent tools on pool threads; a lock orders them. The rules (what commits a step, what
+makes streamed text void, how an end is judged) come from Hermes 0.19's conversation loop, as noted at each.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from .session import Turn
+from .stream import (
+    CallStatus,
+    Commentary,
+    GatewayNotice,
+    InnerToolCall,
+    InnerToolResult,
+    MessageChunk,
+    MessageRevised,
+    MessageStart,
+    MessageStop,
+    ReasoningChunk,
+    ReasoningStart,
+    ReasoningStop,
+    ToolCall,
+    ToolCallChunk,
+    ToolResult,
+    Usage,
+)
+
+_SPACE = re.compile(r"\s+")
+_THINK = re.compile(r"<(think|thinking|reasoning|REASONING_SCRATCHPAD)>.*?(</\1>|\Z)", re.DOTALL)
+
+
+def squash(text: str) -> str:
+    """Text without white space: a recovered stream joins two pieces without any, and the final text is stripped."""
+    return _SPACE.sub("", text)
+
+
+def without_thinking(text: str) -> str:
+    """An assistant content without inline reasoning blocks."""
+    return _THINK.sub("", text)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call as the model's answer carries it: the model's id, the name to show, the raw JSON arguments."""
+
+    id: str
+    name: str
+    arguments: str
+    client: bool = False
+
+
+@dataclass
+class _Piece:
+    message_id: str
+    text: list[str] = field(default_factory=list)
+    before: str = ""  # what the message holds before this piece: a cut answer that goes on in the same message
+
+    def joined(self) -> str:
+        return "".join(self.text)
+
+
+@dataclass
+class _Step:
+    """What the model has sent since the last committed step."""
+
+    pieces: list[_Piece] = field(default_factory=list)
+    kept: int = 0  # this many pieces are in the history already (a cut answer that is being continued)
+    content: str | None = None  # what the history keeps of this step's text
+    answered: bool = False  # post_api_request came
+    calls: list[Call] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The last error of the provider: code for the wire, sentence for a person."""
+
+    code: str
+    message: str
+
+
+class Tap:
+    """Feeds one turn's log. Everything after ``stop()`` is ignored (a cancelled worker may still write)."""
+
+    def __init__(self, turn: Turn, *, max_result_chars: int) -> None:
+        self.turn = turn
+        self._max = max_result_chars
+        self._lock = threading.RLock()
+        self._live = True
+        self._count = 0
+        self._open: _Piece | None = None
+        self._reasoning = False
+        self._step = _Step()
+        self._pending: dict[str, Call] = {}  # by wire id, calls without a result
+        self._held: dict[str, ToolCall] = {}  # by wire id, calls that are not announced yet
+        self._wire_ids: dict[str, list[str]] = {}  # the model's id → the ids on the wire, this step
+        self._last_calls: list[Call] = []
+        self._finals: list[str] = []
+        self.agent_turns = 0
+        self.open_turns = 0
+        self.interrupted = False
+        self.completed = False
+        self.failure: Failure | None = None
+
+    # -- agent turns -----------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """An agent turn starts (``pre_llm_call``). A cycle may hold several."""
+        with self._lock:
+            self.agent_turns += 1
+            self.open_turns = 1
+            self.interrupted = self.completed = False
+            self.failure = None
+            self._step = _Step()
+
+    def end(self, *, completed: bool, interrupted: bool) -> None:
+        """The agent turn ended in order (``on_session_end``)."""
+        with self._lock:
+            self.open_turns = 0
+            self.completed, self.interrupted = completed, interrupted
+
+    def stop(self) -> None:
+        """Nothing more will be written; every call that was announced gets its result first."""
+        with self._lock:
+            self._close_calls("[no result: the turn ended before this tool did]", "cancelled")
+            self._live = False
+
+    # -- text ------------------------------------------------------------------------------------------------
+
+    def text(self, delta: str) -> None:
+        """A delta of the answer. Per-request thread. The hot path."""
+        with self._lock:
+            if not self._live:
+                return
+            piece = self._open
+            if piece is None:
+                # Hermes puts an empty line before text that follows a tool; here that is a message of its own.
+                delta = delta.lstrip("\n")
+                if not delta:
+                    return
+                piece = self._start()
+            piece.text.append(delta)
+            self.turn.log.append(MessageChunk(delta))
+
+    def reason(self, delta: str) -> None:
+        """A delta of reasoning. Per-request thread."""
+        with self._lock:
+            if not self._live or not delta:
+                return
+            if not self._reasoning:
+                self._stop_text()
+                self._reasoning = True
+                self._append(ReasoningStart(self._mint("r")))
+            self.turn.log.append(ReasoningChunk(delta))
+
+    def interim(self, text: str, already_streamed: bool) -> None:
+        """The visible text of a step that goes on with tools, before it is committed."""
+        with self._lock:
+            if not self._live:
+                return
+            self._step.content = text
+            if not already_streamed and not self._streamed():
+                self._stop_reasoning()
+                piece = self._start()
+                piece.text.append(text)
+                self._append(Commentary(text))
+                self._open = None
+
+    def commentary(self, text: str) -> None:
+        """Complete text from Hermes's own events: a message of its own unless it was streamed."""
+        with self._lock:
+            if self._live and text and squash(text) != squash(self._streamed()):
+                self._stop_text()
+                self._append(MessageStart(self._mint("m")))
+                self._append(Commentary(text))
+
+    def reply(self, text: str) -> None:
+        """Complete text that is the answer of a cycle without an agent turn (a command's reply, a pairing code)."""
+        with self._lock:
+            if self._live and text.strip():
+                self._stop_text()
+                self._append(MessageStart(self._mint("m")))
+                self._append(MessageChunk(text))
+                self._append(MessageStop(final=False))
+
+    def plain_call(self, event: ToolCallChunk) -> None:
+        """A tool start from Hermes's own events, which bring no id: it is minted, and the call shown."""
+        with self._lock:
+            if self._live:
+                self.committed([Call(self._mint("c"), event.tool_name, json.dumps(event.args or {}, default=str))])
+
+    def notice(self, kind: str, text: str) -> None:
+        """Something to tell beside the answer."""
+        with self._lock:
+            if self._live and text.strip():
+                self._append(GatewayNotice(kind, text))
+
+    # -- steps -----------------------------------------------------------------------------------------------
+
+    def answered(self, content: str, calls: Sequence[Call], usage: Usage | None) -> None:
+        """The model's answer of this request is whole (``post_api_request``); its calls are not final yet."""
+        with self._lock:
+            if not self._live:
+                return
+            self._stop_reasoning()
+            step = self._step
+            step.answered = True
+            step.calls = list(calls)
+            step.content = without_thinking(content)
+            if usage is not None:
+                self._append(usage)
+
+    def committed(self, calls: Sequence[Call], errors: Sequence[tuple[Call, str]] = ()) -> None:
+        """The step is in the history and its tools run next (``stream_delta_callback(None)``).
+
+        ``errors``: calls of the step that will not run, with the result that the model gets. Client calls are
+        announced at once; a server call behind one runs after its answer and is announced when it does.
+        """
+        with self._lock:
+            if not self._live:
+                return
+            step = self._step
+            if not calls and not errors:
+                self._stop_text()  # a stop without tools: the final text settles the step
+                return
+            self._settle(step.content if step.content is not None else self._streamed())
+            refused = {call.id: message for call, message in errors}
+            everything = [call for call in step.calls if call.id in refused] if refused else []
+            ordered = _in_order(step.calls, [*calls, *everything])
+            parent = step.pieces[-1].message_id if step.pieces else self._mint("m")
+            self._last_calls = ordered
+            self._wire_ids = {}
+            behind = False
+            for index, call in enumerate(ordered):
+                wire = self._wire_id(call)
+                self._pending[wire] = call
+                behind = behind or call.client
+                self._held[wire] = ToolCall(
+                    tool_name=call.name,
+                    index=index,
+                    call_id=wire,
+                    arguments=call.arguments or "{}",
+                    message_id=parent,
+                    client=call.client,
+                )
+                if call.client or not behind:
+                    self._announce(wire)
+            for call, message in errors:
+                self.result(call.id, call.name, message, status="error")
+            self._step = _Step()
+
+    def next_request(self, results: Sequence[tuple[str, str, str | None]], names: frozenset[str]) -> None:
+        """A loop iteration opens (``step_callback``).
+
+        ``results``: (name, arguments, result) of the newest step in the history; ``names``: the tools that exist.
+        A step that names an unknown tool enters the history without being committed (conversation_loop.py, invalid
+        tool calls): it is announced here with the errors the model gets. Calls that ended nowhere (skipped,
+        malformed) get their result. Any other uncommitted step was dropped and is made again.
+        """
+        with self._lock:
+            if not self._live:
+                return
+            if self._pending and len(results) == len(self._last_calls):
+                for call, (_, _, content) in zip(self._last_calls, results, strict=True):
+                    if content is not None:
+                        self.result(call.id, call.name, content, status="error")
+            step = self._step
+            if step.calls and step.answered:
+                shown = [(name, arguments) for name, arguments, _ in results]
+                mine = [(call.name, call.arguments) for call in step.calls]
+                broken = any(call.name not in names for call in step.calls)
+                known = [(call.name, call.arguments) for call in self._last_calls]
+                if shown == mine and (broken or mine != known):
+                    pairs = zip(step.calls, results, strict=True)
+                    self.committed([], [(call, content or "error") for call, (_, _, content) in pairs])
+                    return
+            step.answered, step.calls, step.content = False, [], None
+
+    def text_kept(self, content: str) -> None:
+        """The answer was cut, ``content`` of it is in the history, and Hermes asks for the rest.
+
+        The rest goes on in the same message, unless what was streamed had to be corrected.
+        """
+        with self._lock:
+            step, going = self._step, self._open
+            if not self._live or not any(piece.text for piece in step.pieces[step.kept :]):
+                return
+            self._settle(content, goes_on=True)
+            step.kept = len(step.pieces)
+            if going is not None and self._open is going:
+                self._open = _Piece(going.message_id, before=going.before + going.joined())
+                step.pieces.append(self._open)
+
+    def result(
+        self, call_id: str, name: str, content: str, *, status: CallStatus = "ok", duration: float = 0.0
+    ) -> None:
+        """A call's result as the model gets it; the first one counts."""
+        with self._lock:
+            wire = next((one for one in self._wire_ids.get(call_id, ()) if one in self._pending), None)
+            if not self._live or wire is None:
+                return
+            self._announce(wire)
+            call = self._pending.pop(wire)
+            self._append(
+                ToolResult(
+                    tool_name=name,
+                    duration=duration,
+                    ok=status == "ok",
+                    call_id=wire,
+                    content=content[: self._max],
+                    message_id=self._mint("t"),
+                    status=status,
+                    cut=max(0, len(content) - self._max),
+                    client=call.client,
+                )
+            )
+
+    def starts(self, call_id: str) -> None:
+        """A call runs now, by the model's id."""
+        with self._lock:
+            for wire in self._wire_ids.get(call_id, ()):
+                if self._live and wire in self._pending:
+                    self._announce(wire)
+                    return
+
+    def wire_ids(self, call_id: str) -> list[str]:
+        """The ids on the wire of a call of the newest step, by the model's id (which may stand for several)."""
+        with self._lock:
+            return list(self._wire_ids.get(call_id, ()))
+
+    def results(self, found: dict[str, str]) -> None:
+        """Results of calls that an interrupt skipped, by the model's id, as the history has them."""
+        with self._lock:
+            for call in self._last_calls:
+                content = found.get(call.id)
+                if content is not None:
+                    self.result(call.id, call.name, content, status="skipped")
+
+    def inner_call(self, parent: str, name: str, arguments: str) -> str:
+        """Running code called a tool; returns the id for ``inner_result``."""
+        with self._lock:
+            call_id = self._mint("i")
+            if self._live:
+                self._append(InnerToolCall(self._parent(parent), call_id, name, arguments))
+            return call_id
+
+    def inner_result(self, parent: str, call_id: str, content: str, ok: bool, duration: float) -> None:
+        """The end of an inner call; ``duration`` in seconds."""
+        with self._lock:
+            if self._live:
+                short = content[: self._max]
+                self._append(
+                    InnerToolResult(self._parent(parent), call_id, short, ok, duration, len(content) - len(short))
+                )
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def final(self, text: str) -> None:
+        """The answer after all transforms (``post_llm_call``)."""
+        with self._lock:
+            if not self._live:
+                return
+            self._stop_reasoning()
+            self._finals.append(text)
+            self._settle(text, final=True)
+            self._stop_text()
+            self._step = _Step()
+
+    def answer(self, text: str) -> None:
+        """The answer as the gateway delivers it: nothing new after ``final``, unless the gateway added to it."""
+        with self._lock:
+            if not self._live:
+                return
+            bare = squash(text)
+            for known in self._finals:
+                if bare == squash(known):
+                    return
+                if known.strip() and known.strip() in text:
+                    before, _, after = text.partition(known.strip())
+                    self.notice("footer", "\n".join(part for part in (before.strip(), after.strip()) if part))
+                    return
+            if not self._finals:
+                self.final(text)
+
+    def drop_uncommitted(self, kept: Sequence[str]) -> None:
+        """The turn failed: text that is not in the history is void. ``kept``: what the history has of this turn."""
+        with self._lock:
+            self._stop_text()
+            known = {squash(text) for text in kept}
+            for piece in self._step.pieces[self._step.kept :]:
+                if self._live and piece.text and squash(piece.joined()) not in known:
+                    self._append(MessageRevised(piece.message_id, piece.before))
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _start(self) -> _Piece:
+        self._stop_reasoning()
+        piece = self._open = _Piece(self._mint("m"))
+        self._step.pieces.append(piece)
+        self._append(MessageStart(piece.message_id))
+        return piece
+
+    def _streamed(self) -> str:
+        return "".join(piece.joined() for piece in self._step.pieces)
+
+    def _settle(self, content: str, *, final: bool = False, goes_on: bool = False) -> None:
+        """Make what the client holds of this step equal to what the history keeps of it.
+
+        ``final``: the content repeats what was kept of a cut answer. ``goes_on``: leave right text open.
+        """
+        step = self._step
+        fresh = [piece for piece in step.pieces[step.kept :] if piece.text]
+        kept = squash("".join(piece.joined() for piece in step.pieces[: step.kept]))
+        if final and kept:
+            rest = _behind(content, kept)
+            if rest is None:  # another plugin has changed all of it
+                fresh = [replace(piece, before="") for piece in step.pieces if piece.text]
+            else:
+                content = rest
+        have = "".join(piece.joined() for piece in fresh)
+        if squash(content) == squash(have):
+            if not goes_on:
+                self._stop_text()
+            return
+        if not fresh or (len(fresh) == 1 and self._open is fresh[0] and content.startswith(have)):
+            more = content[len(have) :]
+            if squash(more):
+                piece = self._open or self._start()
+                piece.text.append(more)
+                self._append(MessageChunk(more))
+            self._stop_text()
+            return
+        self._stop_text()
+        for piece in fresh[:-1]:
+            self._append(MessageRevised(piece.message_id, piece.before))
+        self._append(MessageRevised(fresh[-1].message_id, fresh[-1].before + content.strip("\n")))
+
+    def _stop_text(self) -> None:
+        if self._open is not None:
+            self._open = None
+            self._append(MessageStop(final=False))
+
+    def _stop_reasoning(self) -> None:
+        if self._reasoning:
+            self._reasoning = False
+            self._append(ReasoningStop())
+
+    def _close_calls(self, content: str, status: CallStatus) -> None:
+        for call in self._last_calls:
+            self.result(call.id, call.name, content, status=status)
+
+    def _announce(self, wire: str) -> None:
+        held = self._held.pop(wire, None)
+        if held is not None:
+            self._append(held)
+
+    def _wire_id(self, call: Call) -> str:
+        """The model's own id, unless it is missing or the thread has it already (some providers repeat ids)."""
+        used = self.turn.thread.call_ids
+        wire = call.id
+        if not wire or wire in used:
+            wire = self._mint("c")
+        used.add(wire)
+        self._wire_ids.setdefault(call.id, []).append(wire)
+        return wire
+
+    def _parent(self, call_id: str) -> str:
+        return (self._wire_ids.get(call_id) or [call_id])[0]
+
+    def _mint(self, letter: str) -> str:
+        self._count += 1
+        return f"{self.turn.id}-{letter}{self._count}"
+
+    def _append(self, event: object) -> None:
+        self.turn.log.append(event)
+
+
+def _behind(content: str, squashed: str) -> str | None:
+    """What follows in ``content`` behind a beginning that is ``squashed`` but for white space; None without it."""
+    if not squash(content).startswith(squashed):
+        return None
+    left = len(squashed)
+    for index, char in enumerate(content):
+        if left == 0:
+            return content[index:]
+        left -= not char.isspace()
+    return ""
+
+
+def _in_order(all_calls: Sequence[Call], chosen: Sequence[Call]) -> list[Call]:
+    """The chosen calls in the order that the model gave them."""
+    order = {call.id: index for index, call in enumerate(all_calls)}
+    return sorted(chosen, key=lambda call: order.get(call.id, len(order)))

@@ -1,0 +1,79 @@
+"""Tools that the client executes (`RunAgentInput.tools`): what they are, and what the model gets as their result.
+
+They are offered to the model on this thread only and are never registered anywhere; waiting for their answer is
+``requests.py``'s, giving them to an agent ``hermes.py``'s. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import AguiError
+
+MAX_TOOLS = 128
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")  # what every provider takes as a function name
+_EMPTY = {"type": "object", "properties": {}}
+
+
+@dataclass(frozen=True)
+class ClientTool:
+    """One client tool; ``parameters`` is JSON Schema, passed on as it is."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any] = field(default_factory=lambda: dict(_EMPTY), hash=False)
+
+    def definition(self) -> dict[str, Any]:
+        """As OpenAI's function tool, the form that Hermes's agents hold."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+
+def read_tools(tools: Sequence[dict[str, Any]] | None, server_names: Collection[str]) -> tuple[ClientTool, ...]:
+    """The client's tools. Raises AguiError 422: a name that no provider takes, twice, or that the server has.
+
+    A client tool must never stand in for one of the server's: the model would call it with the same trust.
+    """
+    read: dict[str, ClientTool] = {}
+    for tool in tools or ():
+        name = tool["name"]
+        if not _NAME.match(name):
+            raise AguiError(422, "invalid_tool", f"Tool names are 1 to 64 of A-Z a-z 0-9 _ -: {name[:80]!r} is not.")
+        if name in server_names:
+            raise AguiError(422, "tool_name_taken", f"The agent has a tool named {name!r} already; rename yours.")
+        if name in read:
+            raise AguiError(422, "invalid_tool", f"The tool {name!r} is there twice.")
+        parameters = tool.get("parameters")
+        if parameters is None:
+            parameters = dict(_EMPTY)
+        if not isinstance(parameters, dict):
+            raise AguiError(422, "invalid_tool", f"The parameters of tool {name!r} must be a JSON Schema object.")
+        read[name] = ClientTool(name, tool["description"], parameters)
+    if len(read) > MAX_TOOLS:
+        raise AguiError(422, "too_many_tools", f"At most {MAX_TOOLS} tools are taken.")
+    return tuple(read.values())
+
+
+def content_of(text: str, error: str, parts: Sequence[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+    """A client's answer as the model gets it: text, and image parts in OpenAI's form where there are some."""
+    images = []
+    texts = [text] if text else []
+    for part in parts:
+        source = part.get("source") or {}
+        if part.get("type") == "text":
+            texts.append(str(part.get("text") or ""))
+        elif part.get("type") == "image" and source.get("type") == "data":
+            url = f"data:{source.get('mimeType')};base64,{source.get('value')}"
+            images.append({"type": "image_url", "image_url": {"url": url}})
+        elif part.get("type") == "image" and source.get("type") == "url":
+            images.append({"type": "image_url", "image_url": {"url": source.get("value")}})
+        else:
+            texts.append(f"[a part of type {part.get('type')} cannot be shown to the model]")
+    whole = "\n".join(texts)
+    if error:
+        whole = json.dumps({"error": error, **({"content": whole} if whole else {})}, ensure_ascii=False)
+    return whole, images

@@ -1,0 +1,60 @@
+"""`python -m bench [--quick] [--only NAME] [--out DIR]`: measure, print, and write `bench/results/<date>`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import cpu, delay, first_text, rate
+from .report import Table, machine, markdown, today, write
+from .rig import Rig
+
+_PARTS = ("first-text", "delay", "rate", "cpu")
+
+
+def main() -> int:
+    """Exit status 0 whether bounds hold or not: the tables say it, and a busy machine is not an error."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few samples, to see that it runs; writes no files")
+    parser.add_argument("--only", choices=_PARTS, action="append", help="this measurement only (may be repeated)")
+    parser.add_argument("--out", type=Path, help="directory of the results (default: bench/results)")
+    arguments = parser.parse_args()
+    facts, when = machine(), today()
+    tables = list(_tables(arguments.quick, arguments.only or _PARTS))
+    print(markdown(tables, facts, when))
+    out = arguments.out or (None if arguments.quick else Path(__file__).parent / "results")
+    if out is not None:
+        for path in write(tables, facts, when, out):
+            print(f"written: {path}", file=sys.stderr)
+    return 0
+
+
+def _tables(quick: bool, parts: tuple[str, ...] | list[str]) -> Iterator[Table]:
+    with contextlib.ExitStack() as stack:
+        if set(parts) - {"cpu"}:
+            _say("starting a gateway")
+            rig = stack.enter_context(Rig())
+        if "first-text" in parts:
+            _say("time to first text")
+            yield first_text.measure(rig, rounds=2 if quick else 25, unmeasured=1 if quick else 2)
+        if "delay" in parts:
+            _say("added delay")
+            yield delay.measure(rig, paced=40 if quick else 1000, unpaced=200 if quick else 5000)
+        if "rate" in parts:
+            _say("deltas per second")
+            yield rate.measure(rig, deltas=200 if quick else 3000, rounds=1 if quick else 3)
+    # The gateway has ended by now: nothing else of ours runs while CPU time is counted.
+    if "cpu" in parts:
+        _say("CPU per delta")
+        yield cpu.measure(*((40, 500, 1) if quick else (250, 10_000, 5)))
+
+
+def _say(what: str) -> None:
+    print(f"… {what}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

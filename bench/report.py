@@ -1,0 +1,118 @@
+"""Numbers to tables: percentiles, bounds, the machine, a Markdown page and a JSON file."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("hermes-agui", "hermes-agent", "aiohttp", "ag-ui-protocol", "orjson", "pydantic", "openai", "httpx")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A promise and what was measured; it holds when the value is not above the limit."""
+
+    name: str
+    value: float
+    limit: float
+    unit: str = "×"
+
+    @property
+    def holds(self) -> bool:
+        return self.value <= self.limit
+
+
+@dataclass(frozen=True)
+class Table:
+    """One measurement: rows of cells (text, or numbers shown with three digits), and a note on how to read it."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: list[tuple[str | float, ...]]
+    note: str = ""
+    bounds: list[Bound] = field(default_factory=list)
+    samples: dict[str, list[float]] = field(default_factory=dict)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The nearest-rank percentile."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, round(percent / 100 * len(ordered) + 0.5) - 1))]
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def machine() -> dict[str, str]:
+    """What the numbers belong to."""
+    facts = {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpu": f"{os.cpu_count()} × {_cpu_name()}",
+        "load before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+    }
+    for name in _PACKAGES:
+        try:
+            facts[name] = version(name)
+        except PackageNotFoundError:
+            facts[name] = "not installed"
+    return facts
+
+
+def markdown(tables: Sequence[Table], facts: dict[str, str], when: str) -> str:
+    """The whole page."""
+    lines = [f"# Bench, {when}", "", "; ".join(f"{name} {value}" for name, value in facts.items()), ""]
+    for table in tables:
+        lines += [f"## {table.title}", "", _row(table.head), _row(["---"] * len(table.head))]
+        lines += [_row([_cell(cell) for cell in row]) for row in table.rows]
+        lines += ["", table.note, ""] if table.note else [""]
+    bounds = [bound for table in tables for bound in table.bounds]
+    if bounds:
+        lines += ["## Bounds", "", _row(("bound", "limit", "measured", "")), _row(["---"] * 4)]
+        for bound in bounds:
+            cells = (f"{_cell(bound.limit)} {bound.unit}", f"{_cell(bound.value)} {bound.unit}")
+            lines.append(_row((bound.name, *cells, "holds" if bound.holds else "DOES NOT HOLD")))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def write(tables: Sequence[Table], facts: dict[str, str], when: str, directory: Path) -> list[Path]:
+    """`<when>.md` and `<when>.json` (with every sample). Returns their paths."""
+    directory.mkdir(parents=True, exist_ok=True)
+    page, data = directory / f"{when}.md", directory / f"{when}.json"
+    page.write_text(markdown(tables, facts, when), "utf-8")
+    body: dict[str, Any] = {"when": when, "machine": facts, "tables": [asdict(table) for table in tables]}
+    body["bounds"] = [asdict(bound) | {"holds": bound.holds} for table in tables for bound in table.bounds]
+    data.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
+    return [page, data]
+
+
+def today() -> str:
+    return time.strftime("%Y-%m-%d")
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _cell(value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")

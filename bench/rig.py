@@ -1,0 +1,105 @@
+"""What is measured: a scripted model in a process of its own, one gateway with `agui` and `api_server`, the doors."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from agui_adapter.demo.gateway import DEFAULT_TOOLSETS, Gateway, free_port
+
+from . import client
+
+_START_SECONDS = 30.0
+
+
+class Rig:
+    """Context manager: everything up on entering, everything ended on leaving.
+
+    ``doors`` maps a name to its `Door`: ``agui``, ``api_server``, ``direct``.
+    """
+
+    def __enter__(self) -> Self:
+        self._model = subprocess.Popen(
+            [sys.executable, "-m", "agui_adapter.demo.model"], stdout=subprocess.PIPE, text=True
+        )
+        assert self._model.stdout is not None
+        url = self._model.stdout.readline().strip()
+        port, key = free_port(), secrets.token_hex(24)
+        self.gateway = Gateway(
+            url,
+            config={
+                "plugins": {"enabled": ["agui", "agui-bench-stamps"]},
+                "platforms": {
+                    "api_server": {"enabled": True, "extra": {"host": "127.0.0.1", "port": port, "key": key}}
+                },
+                # The same tools for both, or they would not build the same agent.
+                "platform_toolsets": {"agui": list(DEFAULT_TOOLSETS), "api_server": list(DEFAULT_TOOLSETS)},
+            },
+        )
+        plugin = self.gateway.home / "plugins" / "agui-bench-stamps"
+        shutil.copytree(Path(__file__).parent / "stamp_plugin", plugin, ignore=shutil.ignore_patterns("__pycache__"))
+        self._stamps = plugin / "stamps"
+        try:
+            self.gateway.start()
+            _wait_for(port)
+        except BaseException:
+            self.__exit__()
+            raise
+        self.doors = {
+            "direct": client.direct(urlsplit(url).port or 0),
+            "api_server": client.api_server(port, key),
+            "agui": client.agui(self.gateway.port),
+        }
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.gateway.close()
+        self._model.terminate()
+        self._model.wait(10)
+
+    def stamp(self, on: bool) -> None:
+        """Let the plugin note the callbacks of the turns that begin from now on, or not."""
+        if on:
+            self._stamps.mkdir(exist_ok=True)
+        else:
+            shutil.rmtree(self._stamps, ignore_errors=True)
+
+    def stamps(self) -> list[tuple[int, int]]:
+        """The callbacks of the one turn since the last call: (monotonic ns, characters)."""
+        (file,) = self._stamps.glob("*.json")
+        found = [(int(at), int(size)) for at, size in json.loads(file.read_text())]
+        file.unlink()
+        return found
+
+
+def script(text: str, *, delta_ms: float = 0, say: str = "") -> str:
+    """A user message that makes the model answer with ``text``, a delta a word; ``say`` makes it unlike others."""
+    return json.dumps({"script": [{"text": text, "delta_ms": delta_ms}], "say": say})
+
+
+def words(count: int) -> str:
+    """A text of that many deltas."""
+    return "".join(f"w{number:05d} " for number in range(count))
+
+
+def _wait_for(port: int) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+        try:
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            time.sleep(0.05)
+        finally:
+            connection.close()
+    raise RuntimeError("api_server did not come up")

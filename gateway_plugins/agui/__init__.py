@@ -1,0 +1,151 @@
+"""What Hermes loads: `register(ctx)` names the platform, the command and the taps.
+
+It runs in every Hermes process (chat, cron, gateway), so it imports nothing beyond the standard library and binds
+nothing: the server starts only when the gateway builds the adapter. The same file works as a directory plugin
+(`hermes plugins install …/gateway_plugins/agui`), where the package `hermes-agui` may be missing: then it says so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+
+logger = logging.getLogger(__name__)
+
+# A name that Hermes does not know is only a warning there, so this list is checked against it in tests/test_plugin.py.
+HOOKS = (
+    "pre_llm_call",
+    "post_api_request",
+    "api_request_error",
+    "post_tool_call",
+    "post_llm_call",
+    "on_session_end",
+    "subagent_start",
+    "subagent_stop",
+    "pre_approval_request",
+    "post_approval_response",
+)
+
+PLATFORM_HINT = (
+    "You are talking to the user in a web chat. Markdown is fully rendered: headings, lists, tables, links and code. "
+    "To show a file, put MEDIA:/absolute/path/to/file in your answer; images appear inline, other files as links."
+)
+
+# Hermes usually lives in an environment of its own; a bare `pip` would often install somewhere else.
+INSTALL_HINT = f"{sys.executable or 'python3'} -m pip install hermes-agui"
+
+_NEEDED = ("agui_adapter", "aiohttp", "ag_ui", "orjson", "pydantic")
+
+
+def register(ctx: Any) -> None:
+    """Called once by Hermes's plugin manager, on the main thread, in every process that has plugins enabled."""
+    missing = missing_packages()
+    if missing:
+        logger.warning("The agui plugin needs %s: run `%s` and restart Hermes", ", ".join(missing), INSTALL_HINT)
+    ctx.register_platform(
+        name="agui",
+        label="AG-UI",
+        adapter_factory=create_adapter,
+        check_fn=check_requirements,
+        # No validate_config: Hermes would log its answer and start without us. The adapter's connect() loads the
+        # settings and reports what is wrong as a fatal error, which ends a gateway that has no other platform.
+        is_connected=is_connected,
+        required_env=[],
+        install_hint=INSTALL_HINT,
+        allowed_users_env="AGUI_ALLOWED_USERS",
+        allow_all_env="AGUI_ALLOW_ALL_USERS",
+        apply_yaml_config_fn=settings_from_yaml,
+        emoji="🌐",
+        platform_hint=PLATFORM_HINT,
+    )
+    if "agui_adapter" in missing:
+        return
+    ctx.register_cli_command(
+        name="agui",
+        help="Talk to the AG-UI door, try it in a demo, check a stream",
+        setup_fn=_setup_command,
+        handler_fn=_run_command,
+        description="The commands of hermes-agui; `hermes-agui` alone is the same and starts faster.",
+    )
+    for name in HOOKS:
+        ctx.register_hook(name, _hook(name))
+    ctx.register_middleware("tool_execution", around_tool)
+
+
+def missing_packages() -> list[str]:
+    """Import names that this Python cannot find, looked up without importing them."""
+    return [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+
+
+def check_requirements() -> bool:
+    """Hermes's `check_fn`: cheap, no side effects. On False Hermes logs the install hint and skips the platform."""
+    return not missing_packages()
+
+
+def is_connected(cfg: Any) -> bool:
+    """Hermes's question "is this platform configured?". Nothing has to be, so only `enabled` counts."""
+    return bool(getattr(cfg, "enabled", True))
+
+
+def create_adapter(cfg: Any) -> Any:
+    """Build the adapter (gateway process only): this is where aiohttp and the rest are imported."""
+    from agui_adapter.adapter import AguiAdapter
+
+    return AguiAdapter(cfg)
+
+
+def settings_from_yaml(yaml_cfg: dict[str, Any], platform_cfg: dict[str, Any]) -> dict[str, Any]:
+    """The user's settings, wherever they wrote them: what this returns becomes `PlatformConfig.extra`.
+
+    Hermes passes the whole config and the one section it picked. All three places are merged here, the top-level
+    `agui:` winning, because Hermes itself keeps of `platforms.agui` only what stands under `extra`.
+    Nothing is checked here: an exception in this function is swallowed by Hermes at debug level.
+    """
+    gateway = yaml_cfg.get("gateway")
+    homes = (gateway.get("platforms") if isinstance(gateway, dict) else None, yaml_cfg.get("platforms"), yaml_cfg)
+    sections = [home["agui"] for home in homes if isinstance(home, dict) and isinstance(home.get("agui"), dict)]
+    merged: dict[str, Any] = {}
+    for section in sections or [platform_cfg]:
+        extra = section.get("extra")
+        merged.update(extra if isinstance(extra, dict) else {})
+        merged.update({key: value for key, value in section.items() if key not in ("extra", "enabled")})
+    return merged
+
+
+def _hook(name: str) -> Callable[..., Any]:
+    def forward(**kwargs: Any) -> Any:
+        seam = sys.modules.get("agui_adapter.hermes")
+        on_hook = getattr(seam, "on_hook", None)
+        return on_hook(name, kwargs) if on_hook is not None else None
+
+    forward.__name__ = f"agui_{name}"
+    return forward
+
+
+def around_tool(next_call: Callable[..., Any], **kwargs: Any) -> Any:
+    """Middleware `tool_execution`: `next_call(args)` runs the tool, at most once (hermes_cli/middleware.py).
+
+    Only the gateway loads `agui_adapter.hermes`; everywhere else every call goes straight through.
+    """
+    seam = sys.modules.get("agui_adapter.hermes")
+    around = getattr(seam, "around_tool", None)
+    return around(next_call, **kwargs) if around is not None else next_call(kwargs.get("args"))
+
+
+def _setup_command(parser: argparse.ArgumentParser) -> None:
+    from agui_adapter.cli import setup
+
+    setup(parser)
+
+
+def _run_command(args: argparse.Namespace) -> None:
+    from agui_adapter.cli import run
+
+    # Hermes ignores what a command returns; only SystemExit carries an exit code.
+    raise SystemExit(run(args))
