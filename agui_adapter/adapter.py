@@ -19,6 +19,7 @@ from gateway.platforms.base import BasePlatformAdapter, MessageEvent, Processing
 from gateway.session import SessionSource
 from gateway.stream_events import Commentary, MessageChunk, MessageStop, ToolCallChunk
 
+from .archive import Archive
 from .config import ConfigError, Settings, load
 from .cycle import Cycle
 from .hermes import Bridge, redact, session_key_here
@@ -31,10 +32,12 @@ from .hermes_ask import (
     resolve_oldest,
     server_tool_names,
 )
+from .hermes_history import Sessions, home
 from .log import EventLog
 from .requests import DENY, Answer, Pending, Requests, new_id
 from .server import Server
 from .session import Principal, Thread, Threads, Turn
+from .store import Store
 from .stream import Request
 from .tools import ClientTool
 
@@ -87,6 +90,8 @@ class AguiAdapter(BasePlatformAdapter):
             return False
         self._server = server
         self.requests = Requests(self._loop, settings.max_parked, self._request_closed)
+        self.archive = Archive(Store(home() / "agui.db"), Sessions(self.gateway_runner), self._key_of)
+        self.archive.store.open()
         self.bridge.open(
             self.requests,
             client_tool_seconds=settings.client_tool_timeout_seconds,
@@ -111,10 +116,12 @@ class AguiAdapter(BasePlatformAdapter):
             sweeper.cancel()
         for cycle in list(self._cycles.values()):
             self._finish(cycle, "failed", "gateway_stopped", "The gateway is shutting down; ask again when it is back.")
+        self.requests.cancel_all("The gateway is shutting down.")
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
         self.bridge.close()
+        await asyncio.to_thread(self.archive.close)
 
     def _extra(self) -> Mapping[str, Any]:
         return self.config.extra or {}
@@ -134,10 +141,23 @@ class AguiAdapter(BasePlatformAdapter):
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(30)
-            for turn in self.threads.sweep(time.monotonic()):
+            for turn in self.threads.sweep(time.monotonic(), lambda turn: bool(self.requests.open_requests(turn))):
                 self.requests.forget(turn)
 
     # -- in -------------------------------------------------------------------------------------------------
+
+    def _key_of(self, thread: Thread) -> str:
+        return self.bridge.session_key(self.source_of(thread))
+
+    async def known_thread(self, principal: Principal, thread_id: str) -> Thread | None:
+        """The principal's thread of that id, if it was ever used."""
+        thread = self.threads.find(principal, thread_id)
+        if thread is None:
+            thread = self.threads.get(principal, thread_id)
+        if not await self.archive.known(thread) and thread.current is None:
+            self.threads.drop(thread)
+            return None
+        return thread
 
     def server_tools(self) -> frozenset[str]:
         """Names that no client tool may take."""
@@ -167,11 +187,15 @@ class AguiAdapter(BasePlatformAdapter):
         """A turn that is the thread's current one from now on; ``submit`` sets it going."""
         assert self.settings is not None
         log = EventLog(self.loop, self.settings.log_bytes_per_turn)
+        before = self._cycles.get(thread.current) if thread.current is not None else None
         turn = thread.begin(log, text=text, context=context, unsolicited=unsolicited, client_tools=client_tools)
         cycle = self._cycles[turn] = Cycle(turn, max_result_chars=self.settings.max_tool_result_chars)
         cycle.session_key = self.bridge.session_key(self.source_of(thread))
         self._by_key[cycle.session_key] = thread
         self.bridge.watch(cycle.session_key, cycle.tap)
+        self.requests.adopt(thread.turns.values(), turn)
+        if before is not None:  # it only held what the new turn has taken over (open_turn waits for any other)
+            self._finish(before, "success")
         return turn
 
     async def submit(self, turn: Turn) -> None:
@@ -199,13 +223,19 @@ class AguiAdapter(BasePlatformAdapter):
         thread = self._by_key[session_key]
         return thread.current or self.new_turn(thread, "", unsolicited=True)
 
+    def holds_only(self, turn: Turn) -> bool:
+        """Whether the turn was only made to hold what something beside any turn asks: it makes no thread busy."""
+        cycle = self._cycles.get(turn)
+        waiting = self.requests.of_turn(turn, only_open=True)
+        return cycle is not None and cycle.idle and bool(waiting) and all(pending.beside for pending in waiting)
+
     def interrupt(self, turn: Turn, reason: str = "The turn was stopped.") -> bool:
         """Ask a running turn to end soon, in order; what it waits for is cancelled, and the model told why."""
         cycle = self._cycles.get(turn)
         if cycle is None:
             return False
         asked = self.bridge.interrupt(cycle.session_key)
-        self.requests.cancel_turn(turn, reason)
+        self.requests.cancel_turn(turn, reason, beside=cycle.idle)
         if cycle.idle:
             self._finish(cycle, "cancelled")
         return asked
@@ -230,7 +260,7 @@ class AguiAdapter(BasePlatformAdapter):
         if turn is None or turn not in self._cycles:
             source = event.source
             thread = self.threads.adopt(source.chat_id, source.user_id or "")
-            if thread.current is not None:
+            if thread.current is not None and not self.holds_only(thread.current):
                 await thread.current.done.wait()
             turn = self.new_turn(thread, event.text or "", unsolicited=True)
         cycle = self._cycles[turn]
@@ -267,15 +297,17 @@ class AguiAdapter(BasePlatformAdapter):
             return
         self._finish(cycle, *cycle.verdict())
 
-    def _finish(self, cycle: Cycle, outcome: Any, code: str = "", message: str = "") -> None:
+    def _finish(self, cycle: Cycle, outcome: Any, code: str = "", message: str = "", *, record: bool = True) -> None:
         if self._cycles.pop(cycle.turn, None) is None:
             return
         for pending in self.requests.of_turn(cycle.turn, True):
-            if pending.request.kind != "approval" or pending.request.call_id:
+            if not pending.beside:
                 self.requests.close(pending, "cancelled", Answer(error="The turn is over."))
         cycle.close(outcome, self.bridge.kept_texts(cycle.session_key) if outcome == "failed" else ())
         self.bridge.release(cycle.session_key, cycle.tap)
         cycle.turn.thread.end(cycle.turn, outcome, code, redact(message) if message else "")
+        if record:
+            self.archive.record(cycle.turn, outcome)
 
     # -- out ------------------------------------------------------------------------------------------------
 
@@ -305,7 +337,8 @@ class AguiAdapter(BasePlatformAdapter):
         turn = self.new_turn(thread, "", unsolicited=True)
         cycle = self._cycles[turn]
         cycle.tap.commentary(content)
-        self._finish(cycle, "success")
+        self._keep(asyncio.ensure_future(self.archive.deliver(thread, turn, content)))
+        self._finish(cycle, "success", record=False)
 
     async def _settle(self) -> None:
         """The gateway shuts down and tells its chats so, before it looks whether anything still runs.

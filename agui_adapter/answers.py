@@ -13,7 +13,7 @@ from .events import AguiStream
 from .inputs import RunInput
 from .interrupts import interrupts, is_human
 from .requests import Answer, Pending, Requests, read_answer
-from .session import Thread, Turn
+from .session import Segment, Thread, Turn
 from .stream import Request, ToolResult
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Follow:
 
     turn: Turn
     position: int
+    segment: Segment
     notices: list[tuple[str, Any]] = field(default_factory=list)
     messages: list[dict[str, Any]] | None = None  # a snapshot to begin with
 
@@ -92,12 +93,20 @@ def apply(adapter: AguiAdapter, thread: Thread, asked: RunInput, found: Answers)
     if not found.fresh:
         return _again(requests, asked, found)
     turn = found.fresh[0][0].turn
-    follow = Follow(turn, turn.parked_at if requests.parked(turn) else turn.log.last)
+    position = turn.parked_at if requests.parked(turn) else turn.log.last
+    # Begun before the answers, whose events another reader sees as part of this run.
+    follow = Follow(turn, position, turn.begin_run(position, asked.run_id, asked.peer, asked.messages))
+    for message in asked.tail()[0]:
+        turn.answered_by[message["toolCallId"]] = message["id"]
     for pending, answer in found.pairs:
         try:
             requests.answer(pending, answer, by)
-        except AguiError as error:  # it expired between the look and the answer: the caller is told which won
-            follow.notices.append((error.code, {"id": pending.request.id, "message": error.message}))
+        except AguiError as error:
+            if pending.closed == "expired":  # before this request, or just now: the caller is told which won
+                _tell_expired(follow, asked, pending)
+            else:
+                value = {"id": pending.request.id, "code": error.code, "message": error.message}
+                follow.notices.append(("request_closed", value))
     requests.still_parked(turn)
     if asked.context and asked.context != thread.context:
         thread.context = asked.context
@@ -107,24 +116,29 @@ def apply(adapter: AguiAdapter, thread: Thread, asked: RunInput, found: Answers)
 
 def _again(requests: Requests, asked: RunInput, found: Answers) -> Follow:
     """All of them are closed: the same answer again reads what followed it; a late one is told so."""
-    pending, answer = found.pairs[0]
-    follow = Follow(pending.turn, pending.position)
-    if pending.closed != "expired":
-        requests.answer(pending, answer, "")
-        return follow
-    value = {"id": pending.request.id, "kind": pending.request.kind, "toolCallId": pending.request.call_id}
-    follow.notices.append(("request_expired", value))
-    results = {event.call_id: event.content for event in pending.turn.log.events() if isinstance(event, ToolResult)}
-    late = {p.request.call_id for p, _ in found.pairs if p.closed == "expired" and p.request.kind == "client_tool"}
-    if late:
-        # The history has Hermes's own result for the call, not what the client sent too late.
-        follow.messages = [
-            {**message, "content": results.get(message["toolCallId"], message["content"])}
-            if message["role"] == "tool" and message["toolCallId"] in late
-            else message
-            for message in asked.messages
-        ]
+    newest = max((pending for pending, _ in found.pairs), key=lambda pending: pending.position)
+    turn, position = newest.turn, newest.position
+    follow = Follow(turn, position, turn.begin_run(position, asked.run_id, asked.peer, asked.messages))
+    for pending, answer in found.pairs:
+        if pending.closed == "expired":
+            _tell_expired(follow, asked, pending)
+        else:
+            requests.answer(pending, answer, "")
     return follow
+
+
+def _tell_expired(follow: Follow, asked: RunInput, pending: Pending) -> None:
+    """The run says so first; the history has Hermes's own result for a call, not what the client sent too late."""
+    request = pending.request
+    follow.notices.append(("request_expired", {"id": request.id, "kind": request.kind, "toolCallId": request.call_id}))
+    if request.kind == "client_tool":
+        results = {event.call_id: event.content for event in pending.turn.log.events() if isinstance(event, ToolResult)}
+        follow.messages = [
+            {**message, "content": results.get(request.call_id, message["content"])}
+            if message["role"] == "tool" and message["toolCallId"] == request.call_id
+            else message
+            for message in follow.messages or asked.messages
+        ]
 
 
 def late_text(asked: RunInput, late: list[dict[str, Any]]) -> str:

@@ -7,11 +7,15 @@ key is allowed by itself. Pure functions of a request's headers and the settings
 from __future__ import annotations
 
 import hmac
+import ipaddress
+import re
 from urllib.parse import urlsplit
 
 from .config import Settings, is_loopback
 from .errors import AguiError
 from .session import Principal
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?\Z")
 
 OWNER = Principal("owner", trusted=True)
 LOCAL = Principal("local")
@@ -23,7 +27,7 @@ def principal_of(authorization: str | None, settings: Settings) -> Principal:
     token = token.strip()
     if token and scheme.lower() == "bearer":
         key = settings.api_key.get_secret_value() if settings.api_key is not None else ""
-        if key and hmac.compare_digest(token.encode(), key.encode()):
+        if key and hmac.compare_digest(token.encode("utf-8", "surrogateescape"), key.encode()):
             return OWNER
         raise AguiError(401, "invalid_token", "The bearer token is not valid here.")
     if authorization:
@@ -35,12 +39,9 @@ def principal_of(authorization: str | None, settings: Settings) -> Principal:
 
 def check_host(host: str | None, settings: Settings) -> None:
     """Refuse a foreign ``Host`` (a page that rebinds its name to this machine). Raises AguiError 421."""
-    try:
-        name = (urlsplit(f"//{host or ''}").hostname or "").lower().rstrip(".")
-    except ValueError:
-        name = ""
-    allowed = {entry.rsplit(":", 1)[0] if entry.count(":") == 1 else entry for entry in settings.allowed_hosts}
-    if name and (is_loopback(name) or name == settings.host.lower() or name in allowed):
+    name = host_name(host or "")
+    allowed = {host_name(entry) for entry in settings.allowed_hosts}
+    if name and (is_loopback(name) or name == host_name(settings.host) or name in allowed):
         return
     if name and settings.host in ("0.0.0.0", "::") and not allowed and _is_address(name):
         return
@@ -53,14 +54,31 @@ def check_origin(origin: str | None, host: str | None, settings: Settings) -> No
     """Refuse a page of another origin that is not listed. Raises AguiError 403."""
     if not origin or origin.lower() in settings.cors_origins:
         return
-    if urlsplit(origin).netloc.lower() == (host or "").lower():
+    try:
+        authority = urlsplit(origin).netloc.lower()
+    except ValueError:
+        authority = ""
+    if authority and authority == (host or "").lower():
         return
     raise AguiError(403, "unknown_origin", "This origin is not allowed; the operator can add it to agui.cors_origins.")
 
 
-def _is_address(name: str) -> bool:
-    import ipaddress
+def host_name(host: str) -> str:
+    """The name or address in a ``Host`` header, lower case, without port, brackets and the root's dot; empty if none.
 
+    Not ``urlsplit`` alone: it would find 127.0.0.1 in ``evil@127.0.0.1`` and in ``127.0.0.1?.evil.test``.
+    """
+    if _is_address(host):  # an IPv6 address without brackets, as settings have it
+        return ipaddress.ip_address(host).compressed
+    if not _HOST.match(host):
+        return ""
+    name, _, _ = host[1:].partition("]") if host.startswith("[") else host.partition(":")
+    if host.startswith("["):
+        return ipaddress.ip_address(name).compressed if _is_address(name) else ""
+    return name.lower().removesuffix(".")
+
+
+def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:

@@ -130,7 +130,7 @@ class Settings(BaseModel):
     merge_ms: _Int = _setting(0, "milliseconds, a whole number from 0 to 1000", ge=0, le=1000)
     heartbeat_seconds: _Float = _setting(15.0, "seconds from 0.05 to 300", ge=0.05, le=300)
 
-    max_body_bytes: _Int = _setting(32 * 1024 * 1024, "bytes, a whole number from 1024 upwards", ge=1024)
+    max_body_bytes: _Int = _setting(28 * 1024 * 1024, "bytes, a whole number from 1024 upwards", ge=1024)
     max_messages: _Int = _setting(5000, "a whole number from 1 upwards", ge=1)
     log_bytes_per_turn: _Int = _setting(8 * 1024 * 1024, "bytes, a whole number from 65536 upwards", ge=65536)
     turn_ttl_seconds: _Float = _setting(300.0, "seconds from 0 to 86400", ge=0, le=86400)

@@ -29,8 +29,9 @@ class Cycle:
         self.command = False
         self.cancelled = False
         self.crashed = False
-        self._answers: list[str] = []
+        self._answers: list[tuple[int, str]] = []  # each with the agent turn that it came behind
         self._held: list[str] = []
+        self._late: list[str] = []  # notices since the provider's newest error
 
     @property
     def idle(self) -> bool:
@@ -41,12 +42,15 @@ class Cycle:
         """Sort one ``send`` of this cycle: the answer, or something beside it (table in tests/test_cycle.py)."""
         kind = classify(content, reply_to, notify, event_id=self.event_id, unsolicited=self.turn.unsolicited)
         if kind == "answer":
-            self._answers.append(content)
+            self._answers.append((self.tap.agent_turns, content))
             if self.tap.agent_turns and not self.tap.open_turns:
                 self.tap.answer(content)
         elif self.tap.agent_turns:
             self._flush_held()
-            self.tap.notice("notice", content)
+            if self.tap.failure is None:
+                self.tap.notice("notice", content)
+            else:
+                self._late.append(content)  # it may be the failure's own message, which Hermes sends twice
         else:
             # Before an agent turn it may be a notice ("No home channel is set") or all there is to say (a pairing
             # code): what comes next decides.
@@ -65,14 +69,16 @@ class Cycle:
         if tap.agent_turns:
             if tap.open_turns == 0 and (tap.completed or tap.failure is None):
                 return "success", "", ""
-            said = self._answers[-1].strip() if self._answers else ""
+            newest = [content.strip() for count, content in self._answers if count == tap.agent_turns]
+            said = newest[-1] if newest else ""
             if tap.failure is not None:
                 return "failed", tap.failure.code, said or tap.failure.message
             return "failed", "incomplete", said or "The agent stopped before it had an answer."
-        said = "\n\n".join(part.strip() for part in (*self._held, *self._answers) if part.strip())
+        answers = [content for _, content in self._answers]
+        said = "\n\n".join(part.strip() for part in (*self._held, *answers) if part.strip())
         if self.crashed:
             return "failed", "gateway_error", said or "The gateway could not process the message."
-        if self.turn.log.last and not said:
+        if tap.spoke:  # by Hermes's own stream events
             return "success", "", ""
         if not self.authorized and not said:
             return (
@@ -94,11 +100,19 @@ class Cycle:
         """
         if self.tap.agent_turns:
             self._flush_held()
+            answers = [content.strip() for _, content in self._answers]
+            for content in self._late:
+                if outcome != "failed" or content.strip() not in answers:
+                    self.tap.notice("notice", content)
             if outcome == "failed":
                 self.tap.drop_uncommitted(kept)
         elif outcome == "success":
-            for content in (*self._held, *self._answers):
-                self.tap.reply(content)
+            # What Hermes's own stream events brought already is not said twice.
+            say = self.tap.answer if self.tap.spoke else self.tap.reply
+            if self.tap.spoke:
+                self._flush_held()
+            for content in (*self._held, *(content for _, content in self._answers)):
+                say(content)
         self.tap.stop()
 
 

@@ -57,28 +57,28 @@ def frame(event: dict[str, Any]) -> bytes:
 
 
 class Deltas:
-    """The frames of one message's deltas. Half a surrogate pair at a delta's end waits for its other half."""
+    """The frames of one message's deltas. Half a surrogate pair at a delta's end is ``held`` for its other half."""
 
-    __slots__ = ("_half", "_prefix")
+    __slots__ = ("_prefix", "held")
 
     def __init__(self, kind: str, message_id: str) -> None:
         self._prefix = b'data: {"type":' + dumps(kind) + b',"messageId":' + dumps(message_id) + b',"delta":'
-        self._half = ""
+        self.held = ""
 
     def frame(self, text: str) -> bytes:
         """The frame of one delta, or nothing yet. The hot path."""
-        if self._half:
-            text, self._half = self._half + text, ""
+        if self.held:
+            text, self.held = self.held + text, ""
         try:
             return self._prefix + orjson.dumps(text) + b"}\n\n"
         except TypeError:
             if "\ud800" <= text[-1] <= "\udbff":
-                text, self._half = text[:-1], text[-1]
+                text, self.held = text[:-1], text[-1]
             return self._prefix + orjson.dumps(clean(text)) + b"}\n\n" if text else b""
 
     def rest(self) -> bytes:
         """What still waits when the message ends: a half that stayed alone."""
-        text, self._half = self._half, ""
+        text, self.held = self.held, ""
         return self._prefix + orjson.dumps(clean(text)) + b"}\n\n" if text else b""
 
 

@@ -67,9 +67,9 @@ class _Kept:
     calls: list[dict[str, Any]] = field(default_factory=list)
     call_id: str = ""
 
-    def message(self) -> Message | None:
-        """As on the wire; None while there is nothing in it."""
-        text = clean("".join(self.text))
+    def message(self, held: str = "") -> Message | None:
+        """As on the wire, where ``held`` at its end is not yet; None while there is nothing in it."""
+        text = clean("".join(self.text).removesuffix(held))
         if self.role == "tool":
             return {"id": self.id, "role": "tool", "toolCallId": self.call_id, "content": text}
         if not text and not self.calls:
@@ -116,7 +116,7 @@ class AguiStream:
         self._prefix = prefix or run_id
         self._peer = peer
         self._view = view
-        self._base = base
+        self.base = base
         self._open_calls = tuple(open_calls)
         self._minted: Counter[str] = Counter()
         self._next_id = ""  # the id that MessageStart announced and no text has opened yet
@@ -171,6 +171,15 @@ class AguiStream:
         handler(self, event)
         return self._out
 
+    def succeed(self) -> list[bytes]:
+        """End the run with nothing more to say."""
+        return self.feed(TurnFinished())
+
+    def feed_past_parks(self, event: StreamEvent) -> None:
+        """For a reader of a whole turn: its runs end where it parks, the messages go on."""
+        if not isinstance(event, TurnParked):
+            self.feed(event)
+
     def fail(self, code: str, message: str) -> list[bytes]:
         """End the stream with an error of our own, if it has not ended."""
         return self.feed(TurnFinished("failed", code, message))
@@ -180,9 +189,9 @@ class AguiStream:
 
         Without reasoning and activities: a snapshot that holds none of them leaves the client's own as they are.
         """
-        messages = [message for message in self._base if message.get("role") not in ("reasoning", "activity")]
+        messages = [message for message in self.base if message.get("role") not in ("reasoning", "activity")]
         for kept in self._kept.values():
-            message = kept.message()
+            message = kept.message(self._text_deltas.held if kept is self._text else "")
             if message is None:
                 continue
             place = len(messages)
@@ -206,7 +215,7 @@ class AguiStream:
             prefix=self._prefix,
             peer=self._peer,
             view=self._view,
-            base=self._base,
+            base=self.base,
             open_calls=self._open_calls,
         )
         tail: list[bytes] = []
@@ -420,7 +429,7 @@ class AguiStream:
         if not event.parks:
             # Asked beside the turn (/background): shown at once, and an interrupt when this run ends.
             self._requests[request.id] = request
-            self._emit("CUSTOM", name="hermes.request", value=interrupt(request))
+            self._emit("CUSTOM", name="hermes.request", value=self._shown(interrupt(request)))
 
     def _on_request_closed(self, event: RequestClosed) -> None:
         self._requests.pop(event.request_id, None)
@@ -442,7 +451,9 @@ class AguiStream:
             outcome = {"type": "success"}
             if self._peer.pending_tool_calls:
                 # Exactly the calls that have no result yet, in order (AG-UI 1.0, frontend tools).
-                outcome["pendingToolCallIds"] = [call for call, answered in self._calls.items() if not answered]
+                outcome["pendingToolCallIds"] = [
+                    call for call, answered in self._calls.items() if not answered and call not in self._answered
+                ]
         self.done = True
         self._finished(outcome)
 
@@ -455,11 +466,14 @@ class AguiStream:
 
     def _interrupts(self, waiting: Iterable[Request] = ()) -> list[dict[str, Any]]:
         """One for each open request, whether the worker waits for it or not."""
-        return [self._shown(made) for made in interrupts({**{r.id: r for r in waiting}, **self._requests}.values())]
+        # Ids as on the wire: what waits is often in both lists.
+        asked = {clean(request.id): request for request in (*waiting, *self._requests.values())}
+        return [self._shown(made) for made in interrupts(asked.values())]
 
     def _shown(self, made: dict[str, Any]) -> dict[str, Any]:
         """An interrupt that names a call only if the client has it: calls may be hidden."""
-        call_id = self._wire.get(made.get("toolCallId", ""), made.get("toolCallId", ""))
+        call_id = clean(made.get("toolCallId", ""))
+        call_id = self._wire.get(call_id, call_id)
         if call_id in self._calls:
             return {**made, "toolCallId": call_id}
         return {key: value for key, value in made.items() if key != "toolCallId"}
@@ -510,6 +524,10 @@ class AguiStream:
         if not self._usage:
             return {}
         return {"usage": [_totals(entry) for entry in aggregate_token_usage(self._usage)]}
+
+    def snapshot(self) -> list[bytes]:
+        """The client's messages, restated."""
+        return [frame({"type": "MESSAGES_SNAPSHOT", "messages": self.messages()})]
 
     def _snapshot(self) -> None:
         if self._revised:

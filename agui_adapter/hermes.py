@@ -348,6 +348,8 @@ def around_tool(next_call: Callable[[Any], Any], **kwargs: Any) -> Any:
         finally:
             _inside.reset(token)
     outer = _inside.get()
+    if outer is None and turn_id:
+        return _tool_beside(next_call, args)
     if outer is None or turn_id or call_id or outer.name != "execute_code":
         return next_call(args)
     tap, parent = outer.attachment.tap, outer.call_id
@@ -361,6 +363,16 @@ def around_tool(next_call: Callable[[Any], Any], **kwargs: Any) -> Any:
     content = _text(result)
     tap.inner_result(parent, inner, content, not _is_error(content), time.monotonic() - began)
     return result
+
+
+def _tool_beside(next_call: Callable[[Any], Any], args: Any) -> Any:
+    """A tool of another agent of one of our sessions (``/background``; a subagent's context names no session)."""
+    key = session_key_here()
+    bridge = next((bridge for bridge in tuple(_bridges) if bridge.owns(key)), None) if key else None
+    if bridge is None:
+        return next_call(args)
+    with hermes_ask.ears.open(key, bridge.listener(key)):
+        return next_call(args)
 
 
 def _answer_of_client(attachment: _Attachment, call_id: str, name: str) -> Any:
@@ -574,6 +586,22 @@ class Bridge:
                 self._asked[session_key] = count - 1
             return count > 0
 
+    def listener(self, session_key: str) -> Callable[[dict[str, Any]], None]:
+        """What hears a dangerous command of ``/background``, as the gateway's own listener does for a turn's."""
+
+        def heard(data: dict[str, Any]) -> None:
+            asking = self._adapter.send_exec_approval(
+                self._adapter.thread_of(session_key).chat_id,
+                str(data.get("command") or ""),
+                session_key,
+                str(data.get("description") or ""),
+                allow_permanent=bool(data.get("allow_permanent", True)),
+                smart_denied=bool(data.get("smart_denied")),
+            )
+            asyncio.run_coroutine_threadsafe(asking, self._adapter.loop).result(15)
+
+        return heard
+
     def turn_beside(self, session_key: str) -> Turn:
         """The turn that a question beside any turn of the session belongs to (``/background``). Worker thread."""
         loop = self._adapter.loop
@@ -606,7 +634,8 @@ class Bridge:
             if isinstance(message, dict) and message.get("role") == "assistant":
                 found.append(without_thinking(_text(message.get("content"))))
             elif isinstance(message, dict) and message.get("role") == "user":
-                if not _text(message.get("content")).startswith("[System:"):  # Hermes's own request to go on
+                own = _text(message.get("content")).startswith("[System:")  # Hermes's own request to go on
+                if not own:
                     break
         return found
 

@@ -6,11 +6,12 @@ inactivity watchdog. Written for 0.19.0; part of the seam like ``hermes.py``, an
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .requests import DENY, Answer, Pending, Requests, new_id
@@ -31,15 +32,21 @@ def approval_asked(requests: Requests, turn: Turn, facts: dict[str, Any], call_i
 
     Hermes's queue answers first in, first out, without ids (tools/approval.py, resolve_gateway_approval), so the entry
     itself is bound to our request and released by us. ``seconds``: how long an answer is waited for in all; what goes
-    beyond Hermes's own time is waited for here, before Hermes begins to count. ``parks``: a call of this turn waits;
-    without one it is ``/background`` that asks, beside the turn. False when nothing could be bound.
+    beyond Hermes's own time is waited for here, before Hermes begins to count. Without ``call_id`` it is no call of
+    this turn that waits but ``/background`` beside it. False when nothing could be bound.
     """
     key, command = str(facts.get("session_key") or ""), str(facts.get("command") or "")
-    entry = _entry(key, command)
+    entry = _claim(key, command)
     if entry is None:
         return False
-    own = approval_seconds()
+    own, beside = approval_seconds(), not call_id
+    if own <= 0:
+        logger.warning("agui: approvals.timeout is %g: Hermes refuses every dangerous command at once", own)
+        return True
     seconds = max(seconds, own)
+    if not requests.take_place():
+        _settle(entry, DENY, "Too many conversations wait for an answer already.")
+        return True
     data = entry.data
     request = Request(
         new_id("approval"),
@@ -52,40 +59,44 @@ def approval_asked(requests: Requests, turn: Turn, facts: dict[str, Any], call_i
             "description": str(facts.get("description") or ""),
         },
     )
-    if call_id and not requests.room():
-        entry.reason = "Too many conversations wait for an answer already."
-        entry.result = DENY
-        entry.event.set()
-        return True
 
     def release(pending: Pending) -> None:
-        if pending.closed == "expired":
-            return  # Hermes's own time is over within a second, and it tells the model so
         answer = pending.answer or Answer()
-        entry.reason = answer.text or answer.error or None
-        entry.result = answer.choice or DENY
-        entry.event.set()
+        if pending.closed != "expired":
+            _settle(entry, answer.choice or DENY, answer.text or answer.error)
+        elif beside:
+            _settle(entry, DENY, "There was no answer in time. Silence is not consent.")
+        # Else Hermes's own time is over within a second, and it tells the model so.
 
-    pending = requests.open(turn, request, seconds=seconds, parks=bool(call_id), on_close=release)
-    _claimed[id(entry)] = entry
+    pending = requests.open(turn, request, seconds=seconds, parks=not beside, on_close=release)
+    requests.hold(pending)
     _asking.pending, _asking.entry = pending, entry
-    if call_id:
+    if not beside:
         requests.park(pending)
     keep = _keeper("waiting for an approval")
-    deadline = time.monotonic() + seconds - own
-    while time.monotonic() < deadline and not entry.event.wait(min(0.5, max(0.0, deadline - time.monotonic()))):
-        if keep():
-            break  # Hermes sees the interrupt itself and denies
+    # The end of the session's own turn wakes and refuses every wait of the session, those of /background too
+    # (unregister_gateway_notify): that one is waited for here to its end.
+    deadline = time.monotonic() + (seconds + 1 if beside else seconds - own)
+    while (left := deadline - time.monotonic()) > 0 and not pending.event.wait(min(0.5, left)):
+        if keep() or entry.result is not None:
+            break  # Hermes sees the interrupt itself and refuses; a reset of the session has refused already
     return True
+
+
+def _settle(entry: Any, choice: str, reason: str) -> None:
+    entry.reason = reason or None
+    entry.result = choice
+    entry.event.set()
 
 
 def approval_settled(requests: Requests, facts: dict[str, Any]) -> None:
     """Hook ``post_approval_response``: the same thread, when its wait is over."""
     pending = getattr(_asking, "pending", None)
+    entry, _asking.pending, _asking.entry = getattr(_asking, "entry", None), None, None
+    with _claim_lock:
+        _claimed.pop(id(entry), None)
     if pending is None:
         return
-    _claimed.pop(id(_asking.entry), None)
-    _asking.pending = _asking.entry = None
     requests.resumed(pending)
     requests.close(pending, "expired" if facts.get("choice") == "timeout" else "cancelled", Answer(choice=DENY))
 
@@ -101,21 +112,63 @@ def approval_seconds() -> float:
         return 60.0
 
 
-_claimed: dict[int, Any] = {}
+_claimed: dict[int, Any] = {}  # keeps the entry, so that its id stays its own
+_claim_lock = threading.Lock()
 
 
-def _entry(key: str, command: str) -> Any:
-    """The queue entry that this thread has just added: the newest with this command that is not claimed."""
+def _claim(key: str, command: str) -> Any:
+    """The queue entry that this thread has just added: the oldest with this command that no other thread has taken.
+
+    Two threads of a session that ask for the same command at the same moment may take each other's: the same question.
+    """
     try:
         from tools import approval
 
-        with approval._lock:
-            for entry in reversed(approval._gateway_queues.get(key) or []):
-                if id(entry) not in _claimed and entry.data.get("command") == command:
+        with _claim_lock, approval._lock:
+            _claimed.pop(id(getattr(_asking, "entry", None)), None)  # Hermes could not ask, and told no hook
+            for entry in approval._gateway_queues.get(key) or []:
+                if id(entry) not in _claimed and not entry.event.is_set() and entry.data.get("command") == command:
+                    _claimed[id(entry)] = _asking.entry = entry
+                    _asking.pending = None
                     return entry
     except Exception:
         logger.exception("agui: approvals of this Hermes cannot be bound; answers go to its oldest question")
     return None
+
+
+class _Ears:
+    """Lets ``/background`` ask: Hermes 0.19 asks only in sessions whose own turn runs, where the gateway listens.
+
+    While a tool of such a task runs, its session has a listener; what is asked comes through the hook as ever.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = {}
+        self._ours: dict[str, Any] = {}
+
+    @contextlib.contextmanager
+    def open(self, key: str, heard: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+        """Around one tool. ``heard`` does what the gateway's own listener does. Worker thread."""
+        from tools import approval
+
+        with self._lock, approval._lock:
+            self._counts[key] = self._counts.get(key, 0) + 1
+            if key not in approval._gateway_notify_cbs:
+                approval._gateway_notify_cbs[key] = self._ours[key] = heard
+        try:
+            yield
+        finally:
+            with self._lock, approval._lock:
+                self._counts[key] -= 1
+                if not self._counts[key]:
+                    del self._counts[key]
+                    ours = self._ours.pop(key, None)
+                    if ours is not None and approval._gateway_notify_cbs.get(key) is ours:
+                        del approval._gateway_notify_cbs[key]
+
+
+ears = _Ears()
 
 
 def approval_choices(permanent: bool, smart_denied: bool) -> tuple[str, ...]:
@@ -158,7 +211,7 @@ def ask_clarify(requests: Requests, turn: Turn, call_id: str, question: str, cho
     """
     from tools.clarify_gateway import get_clarify_timeout
 
-    if not requests.room():
+    if not requests.take_place():
         return "[the question could not be asked: too many conversations wait for an answer already]"
     seconds = float(max(0, get_clarify_timeout()))
     request = Request(
@@ -170,6 +223,7 @@ def ask_clarify(requests: Requests, turn: Turn, call_id: str, question: str, cho
         free_text=True,
     )
     pending = requests.open(turn, request, seconds=seconds)
+    requests.hold(pending)
     requests.park(pending)
     requests.wait(pending, _keeper("waiting for an answer"))
     answer = pending.answer or Answer()
@@ -198,10 +252,13 @@ def open_client_call(requests: Requests, turn: Turn, call_id: str, name: str, se
 
 def wait_client(requests: Requests, pending: Pending, name: str) -> Any:
     """The worker comes to the call: wait for the client's answer; returns the tool's result for Hermes."""
-    if pending.closed is None and not requests.room():
-        requests.close(pending, "cancelled", Answer(error="Too many conversations wait for a client already."))
-    requests.park(pending)
-    requests.wait(pending, _keeper(f"waiting for the client's {name}"))
+    if pending.closed is None:
+        if requests.take_place():
+            requests.hold(pending)
+            requests.park(pending)
+            requests.wait(pending, _keeper(f"waiting for the client's {name}"))
+        else:
+            requests.close(pending, "cancelled", Answer(error="Too many conversations wait for a client already."))
     answer = pending.answer or Answer()
     if pending.closed == "expired":
         return json.dumps({"error": f"The client did not answer the call of {name} in time."})

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 from ag_ui.core import RunAgentInput
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from .encode import dumps
 from .errors import AguiError, bad_request
@@ -24,8 +24,12 @@ logger = logging.getLogger("hermes_agui")
 ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "reasoning", "activity"})
 MEDIA = frozenset({"image", "audio", "video", "document"})
 SOURCES = frozenset({"data", "url", "file"})
+STATUSES = frozenset({"resolved", "cancelled"})
 MAX_ID_CHARS = 1024
+MAX_ITEMS = 10_000  # of a list that is no history: each wrong item would cost an error message of its own
 MAX_CONTEXT_CHARS = 8_000  # beyond 10,000 Hermes spills what a hook injects into a file (hook_output_spill.py)
+
+_DROP = object()  # in place of what is left out: None is a value that a client may send, and a wrong one
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class NewInput:
 
     text: str
     ids: list[str]
+    messages: list[dict[str, Any]] = field(default_factory=list)
     skipped: tuple[str, ...] = ()
 
 
@@ -75,38 +80,44 @@ def parse(body: bytes, *, max_messages: int) -> RunInput:
     messages = data.get("messages")
     if isinstance(messages, list) and len(messages) > max_messages:
         raise AguiError(413, "too_many_messages", f"At most {max_messages} messages are taken; send the newest ones.")
+    for name in ("tools", "context", "resume"):
+        _bounded(name, data.get(name))
     left_out: list[str] = []
     if isinstance(messages, list):
-        data["messages"] = [kept for item in messages if (kept := _message(item, left_out)) is not None]
+        data["messages"] = [kept for item in messages if (kept := _message(item, left_out)) is not _DROP]
+    if isinstance(data.get("resume"), list):
+        data["resume"] = [item for item in data["resume"] if not _unknown_status(item, left_out)]
     try:
-        RunAgentInput.model_validate(data, by_alias=True, by_name=False)
+        checked = RunAgentInput.model_validate(data, by_alias=True, by_name=False)
     except ValidationError as error:
         raise AguiError(422, "invalid_input", _sentence(error)) from None
     except RecursionError:
         raise bad_request("The body is nested too deeply.", "invalid_json") from None
-    thread_id, run_id = data["threadId"], data["runId"]
+    thread_id, run_id = checked.thread_id, checked.run_id
     for name, value in (("threadId", thread_id), ("runId", run_id)):
         if not value.strip():
             raise AguiError(422, "invalid_input", f"{name} must not be blank.")
         if len(value) > MAX_ID_CHARS:
             raise AguiError(422, "invalid_input", f"{name} must have at most {MAX_ID_CHARS} characters.")
-    version = data.get("protocolVersion")
     if left_out:
-        logger.info("agui: left out of a request: %s", ", ".join(sorted(set(left_out)))[:500])
+        # As Python shows texts: what a client sends must not break a log's lines.
+        logger.info("agui: left out of a request: %.500r", sorted(set(left_out)))
     return RunInput(
         thread_id,
         run_id,
-        peer_of(version if isinstance(version, str) else None),
-        data["messages"],
+        peer_of(checked.protocol_version),
+        _plain(checked.messages),
         _context(data.get("context"), data.get("state")),
-        data.get("tools") or [],
-        data.get("resume") or [],
+        _plain(checked.tools or []),
+        _plain(checked.resume or []),
         tuple(left_out),
     )
 
 
 def new_input(messages: list[dict[str, Any]], accepted: Collection[str]) -> NewInput:
-    """The user messages at the end whose ids the thread has not accepted yet. Raises AguiError when there are none.
+    """The user messages at the end that the thread has not accepted yet, or all of them to be answered again.
+
+    Raises AguiError when there are none.
 
     Answers to open calls and questions are not looked for here: that is ``answers.py``'s, and comes first.
     """
@@ -124,14 +135,8 @@ def new_input(messages: list[dict[str, Any]], accepted: Collection[str]) -> NewI
                 409, "no_open_call", "The last message answers a tool call, but no call is waiting on this thread."
             )
         raise bad_request("There is no user message at the end of messages, so there is nothing to do.", "no_input")
-    fresh = [message for message in tail if message["id"] not in accepted]
-    if not fresh:
-        raise AguiError(
-            409,
-            "nothing_new",
-            "The messages at the end were answered already. Send a new user message with an id of its own; "
-            "editing and regenerating are not possible yet.",
-        )
+    # None of them new: the client asks for another answer to the same messages.
+    fresh = [message for message in tail if message["id"] not in accepted] or tail
     texts: list[str] = []
     skipped: list[str] = []
     for message in fresh:
@@ -141,7 +146,7 @@ def new_input(messages: list[dict[str, Any]], accepted: Collection[str]) -> NewI
     if not texts:
         what = f" ({', '.join(sorted(set(skipped)))} cannot be used yet)" if skipped else ""
         raise bad_request(f"The user message has no text{what}.", "no_input")
-    return NewInput("\n\n".join(texts), [message["id"] for message in fresh], tuple(skipped))
+    return NewInput("\n\n".join(texts), [message["id"] for message in fresh], fresh, tuple(skipped))
 
 
 def _text_of(content: Any, skipped: list[str]) -> str:
@@ -156,16 +161,44 @@ def _text_of(content: Any, skipped: list[str]) -> str:
     return "\n".join(texts)
 
 
+def _plain(value: Any) -> Any:
+    """A checked model as JSON again: only members that the protocol knows, none of them null.
+
+    What a snapshot restates must be readable for every client, and a null is fatal for today's.
+    """
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if not isinstance(value, BaseModel):
+        return value
+    members = ((info.alias or name, getattr(value, name)) for name, info in type(value).model_fields.items())
+    return {name: _plain(member) for name, member in members if member is not None}
+
+
+def _bounded(name: str, items: Any) -> None:
+    if isinstance(items, list) and len(items) > MAX_ITEMS:
+        raise AguiError(413, "too_many_items", f"{name}: at most {MAX_ITEMS} items are taken.")
+
+
+def _unknown_status(item: Any, left_out: list[str]) -> bool:
+    status = item.get("status") if isinstance(item, dict) else None
+    if not isinstance(status, str) or status in STATUSES:
+        return False
+    left_out.append(f"status {status}")
+    return True
+
+
 def _message(item: Any, left_out: list[str]) -> Any:
     if not isinstance(item, dict):
         return item  # the validator says what is wrong with it
     role = item.get("role")
     if isinstance(role, str) and role not in ROLES:
         left_out.append(f"role {role}")
-        return None
+        return _DROP
     content = item.get("content")
+    for name in ("content", "toolCalls"):
+        _bounded(f"messages.{name}", item.get(name))
     if role in ("user", "tool") and isinstance(content, list):
-        return {**item, "content": [kept for part in content if (kept := _part(part, left_out)) is not None]}
+        return {**item, "content": [kept for part in content if (kept := _part(part, left_out)) is not _DROP]}
     return item
 
 
@@ -177,16 +210,16 @@ def _part(part: Any, left_out: list[str]) -> Any:
         return _upgrade(part, left_out)
     if kind != "text" and kind not in MEDIA:
         left_out.append(f"part {kind}")
-        return None
+        return _DROP
     source = part.get("source")
-    if kind in MEDIA and isinstance(source, dict) and isinstance(source.get("type"), str):
-        if source["type"] not in SOURCES:
-            left_out.append(f"source {source['type']}")
-            return None
+    source_type = source.get("type") if kind in MEDIA and isinstance(source, dict) else None
+    if isinstance(source_type, str) and source_type not in SOURCES:
+        left_out.append(f"source {source_type}")
+        return _DROP
     return part
 
 
-def _upgrade(part: dict[str, Any], left_out: list[str]) -> dict[str, Any] | None:
+def _upgrade(part: dict[str, Any], left_out: list[str]) -> Any:
     """The ``binary`` part of 0.x clients as the media part of 1.0."""
     mime = str(part.get("mimeType") or "application/octet-stream")
     kind = mime.partition("/")[0]
@@ -196,7 +229,7 @@ def _upgrade(part: dict[str, Any], left_out: list[str]) -> dict[str, Any] | None
         source = {"type": "url", "value": part["url"], "mimeType": mime}
     else:
         left_out.append("binary part by id")
-        return None
+        return _DROP
     made: dict[str, Any] = {"type": kind if kind in MEDIA else "document", "source": source}
     if part.get("filename"):
         made["metadata"] = {"filename": part["filename"]}
@@ -218,7 +251,10 @@ def _context(entries: Any, state: Any = None) -> str:
 
 
 def _sentence(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "tagged-"))) or "body"
+    # Where a text or a list would do, pydantic tells what is wrong with each: the deepest one is about what was sent.
+    errors = error.errors(include_url=False, include_input=False, include_context=False)
+    first = max(errors, key=lambda each: len(each["loc"]))
+    steps = [str(step) for step in first["loc"] if not str(step).startswith(("function-", "tagged-", "list["))]
+    where = ".".join(steps).removesuffix(".str") or "body"
     more = error.error_count() - 1
-    return f"{where}: {first['msg']}." + (f" ({more} more)" if more else "")
+    return f"{where}: {first['msg']:.300}." + (f" ({more} more)" if more else "")

@@ -29,8 +29,8 @@ def interrupt(request: Request) -> dict[str, Any]:
     }
     if request.call_id:
         made["toolCallId"] = request.call_id
-    if request.expires_at:
-        made["expiresAt"] = iso(request.expires_at)
+    if expires := iso(request.expires_at):
+        made["expiresAt"] = expires
     return made
 
 
@@ -69,5 +69,7 @@ def response_schema(request: Request) -> dict[str, Any]:
 
 
 def iso(seconds: float) -> str:
-    """Seconds since the epoch as ISO 8601 in UTC."""
+    """Seconds since the epoch as ISO 8601 in UTC; empty for 0 and for a time beyond all calendars: never."""
+    if not 0 < seconds < 253_370_764_800:  # the year 9999
+        return ""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

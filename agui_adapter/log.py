@@ -1,7 +1,7 @@
 """EventLog: a turn's append-only list of StreamEvents.
 
 Appended from any thread, read from any position by any number of readers on the event loop. It never blocks the
-appender on a reader, and it is bounded in bytes: old text deltas are merged, then old results shortened, and a
+appender on a reader, and it is bounded in bytes: old text deltas are merged, then results shortened, and a
 reader that stood inside what was merged is told so (``Batch.gap``). It knows nothing of wires or of Hermes.
 """
 
@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from .stream import InnerToolResult, MessageChunk, ReasoningChunk, StreamEvent, ToolResult, TurnFinished
 
 _OVERHEAD = 96  # bytes that an event costs beside its text, about
 _FRESH = 512  # the newest events are never merged: live readers stand there
-_SHORT = 2_000  # characters that a result keeps once the log has to shrink
+_WHOLE = 8  # the newest events are never shortened: live readers have not read them yet
+_SHORT = (2_000, 200)  # characters that a result keeps once the log has to shrink, and once that is not enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +90,8 @@ class EventLog:
                 self._shrink()
             wake, self._waiting = self._waiting, False
         if wake:
-            try:
+            with suppress(RuntimeError):  # the loop is gone: so are the readers
                 self._loop.call_soon_threadsafe(self._wake)
-            except RuntimeError:  # the loop is gone: so are the readers
-                pass
         return position
 
     def take(self, after: int = 0, limit: int = 4096) -> Batch:
@@ -136,7 +136,7 @@ class EventLog:
         return self._ends[index - 1] if index else 0
 
     def _shrink(self) -> None:
-        """Under the lock. Merge old deltas, then shorten old results, then old text; at worst the limit grows."""
+        """Under the lock. Merge old deltas, then shorten results; text and arguments stay, so the limit may grow."""
         keep = max(0, len(self._events) - _FRESH)
         events: list[StreamEvent] = []
         ends: list[int] = []
@@ -157,15 +157,16 @@ class EventLog:
         self._events[:keep] = events
         self._ends[:keep] = ends
         self._bytes = sum(_size(event) for event in self._events)
-        for index in range(len(events)):
-            if self._bytes <= self._limit * 3 // 4:
-                return
-            short = _shortened(self._events[index])
-            self._bytes -= _size(self._events[index]) - _size(short)
-            self._events[index] = short
+        for keep_chars in _SHORT:
+            for index in range(len(self._events) - _WHOLE):
+                if self._bytes <= self._limit * 3 // 4:
+                    return
+                short = _shortened(self._events[index], keep_chars)
+                self._bytes -= _size(self._events[index]) - _size(short)
+                self._events[index] = short
         if self._bytes > self._limit * 3 // 4:
-            # Nothing old is left to give: shrink again only when another quarter has come.
-            self._limit = self._bytes * 5 // 4
+            # Nothing is left to give: shrink again only when another quarter has come.
+            self._limit = max(self._limit, self._bytes * 5 // 4)
 
 
 def _joined(first: StreamEvent, texts: list[str]) -> StreamEvent:
@@ -173,7 +174,7 @@ def _joined(first: StreamEvent, texts: list[str]) -> StreamEvent:
     return type(first)("".join([first.text, *texts]))
 
 
-def _shortened(event: StreamEvent) -> StreamEvent:
-    if isinstance(event, (ToolResult, InnerToolResult)) and len(event.content) > _SHORT:
-        return replace(event, content=event.content[:_SHORT], cut=event.cut + len(event.content) - _SHORT)
+def _shortened(event: StreamEvent, keep: int) -> StreamEvent:
+    if isinstance(event, (ToolResult, InnerToolResult)) and len(event.content) > keep:
+        return replace(event, content=event.content[:keep], cut=event.cut + len(event.content) - keep)
     return event

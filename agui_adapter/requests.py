@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,14 +40,22 @@ class Answer:
 
 @dataclass(eq=False)
 class Pending:
-    """A request with its state. ``position`` is where in the log its answer came: what follows answers it."""
+    """A request with its state.
+
+    ``position`` is where in the log its answer came: what follows answers it. ``waited``: the turn's worker waits for
+    it now. ``beside``: no call of the turn waits but something beside it (``/background``). ``deadline`` on the
+    monotonic clock, 0 for never: an answer that is not there by then is late, whenever the expiry itself comes.
+    """
 
     request: Request
     turn: Turn
     on_close: Callable[[Pending], None] | None = None
+    beside: bool = False
+    deadline: float = 0.0
     closed: Closed | None = None
     answer: Answer | None = None
     waited: bool = False
+    holds_place: bool = False
     position: int = 0
     event: threading.Event = field(default_factory=threading.Event)
     timer: asyncio.TimerHandle | None = None
@@ -63,7 +71,7 @@ class Requests:
         on_closed: Callable[[Pending], None] = lambda pending: None,
     ) -> None:
         self._loop = loop
-        self._max = max_parked
+        self._places = threading.Semaphore(max_parked)
         self._on_closed = on_closed  # called on the loop, after any close
         self._lock = threading.RLock()
         self._by_turn: dict[Turn, dict[str, Pending]] = {}
@@ -80,9 +88,11 @@ class Requests:
         on_close: Callable[[Pending], None] | None = None,
     ) -> Pending:
         """Ask. ``seconds`` until it expires, 0 for never. Any thread."""
+        deadline = 0.0
         if seconds:
+            deadline = time.monotonic() + seconds
             request = replace(request, expires_at=time.time() + seconds)
-        pending = Pending(request, turn, on_close)
+        pending = Pending(request, turn, on_close, beside=not parks, deadline=deadline)
         with self._lock:
             self._by_turn.setdefault(turn, {})[request.id] = pending
         turn.append(RequestOpened(request, parks))
@@ -91,11 +101,17 @@ class Requests:
         logger.info("agui: %s asked on %s: %s", request.kind, turn.thread.chat_id, request.id)
         return pending
 
-    def room(self) -> bool:
-        """Whether one more turn may wait: parked turns hold a worker each."""
+    def take_place(self) -> bool:
+        """Take one of the places for workers that wait (``agui.max_parked``); False when all are taken.
+
+        Whoever took it hands it to a request (``hold``), which gives it back when its wait is over.
+        """
+        return self._places.acquire(blocking=False)
+
+    def hold(self, pending: Pending) -> None:
+        """A worker waits for this request, on a place that was taken for it."""
         with self._lock:
-            waiting = {turn for turn, known in self._by_turn.items() if any(p.waited for p in known.values())}
-            return len(waiting) < self._max
+            pending.holds_place = True
 
     def park(self, pending: Pending) -> None:
         """The worker waits for this request from now on: runs of the turn end here, with what is open."""
@@ -122,6 +138,9 @@ class Requests:
         """The worker waits no more."""
         with self._lock:
             pending.waited = False
+            held, pending.holds_place = pending.holds_place, False
+        if held:
+            self._places.release()
 
     # -- closing ------------------------------------------------------------------------------------------------
 
@@ -132,6 +151,8 @@ class Requests:
         ``request_answered`` (with another answer).
         """
         with self._lock:
+            if pending.closed is None and 0 < pending.deadline <= time.monotonic():
+                self.close(pending, "expired")
             if pending.closed is None:
                 self.close(pending, "answered", answer, by)
                 return True
@@ -166,9 +187,30 @@ class Requests:
         )
         return True
 
-    def cancel_turn(self, turn: Turn, reason: str) -> int:
-        """Cancel everything that a turn has open, telling the model why. Returns how many."""
-        return sum(self.close(p, "cancelled", Answer(choice=DENY, error=reason)) for p in self.of_turn(turn, True))
+    def cancel_turn(self, turn: Turn, reason: str, *, beside: bool = False) -> int:
+        """Cancel what a turn has open, telling the model why; also what is asked ``beside`` it. Returns how many."""
+        return sum(
+            self.close(pending, "cancelled", Answer(choice=DENY, error=reason))
+            for pending in self.of_turn(turn, True)
+            if beside or not pending.beside
+        )
+
+    def cancel_all(self, reason: str) -> None:
+        """Cancel everything: the process ends, and no worker may go on waiting."""
+        with self._lock:
+            turns = list(self._by_turn)
+        for turn in turns:
+            self.cancel_turn(turn, reason, beside=True)
+
+    def adopt(self, turns: Iterable[Turn], turn: Turn) -> None:
+        """A new turn of the thread takes over what is still asked beside the older ones, so that its runs show it."""
+        with self._lock:
+            moved = [p for old in turns if old is not turn for p in self.of_turn(old, True) if p.beside]
+            for pending in moved:
+                del self._by_turn[pending.turn][pending.request.id]
+                self._by_turn.setdefault(turn, {})[pending.request.id] = pending
+                pending.turn = turn
+                turn.append(RequestOpened(pending.request, parks=False))
 
     def still_parked(self, turn: Turn) -> bool:
         """After answers: if the worker still waits for another one, say so in the log, which ends the new run."""
@@ -184,7 +226,7 @@ class Requests:
 
     def forget(self, turn: Turn) -> None:
         """The turn is over and no longer known: drop its requests; what is open is cancelled."""
-        self.cancel_turn(turn, "The turn is over.")
+        self.cancel_turn(turn, "The turn is over.", beside=True)
         with self._lock:
             self._by_turn.pop(turn, None)
 

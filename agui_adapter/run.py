@@ -7,13 +7,17 @@ rule observed. On the gateway's loop.
 from __future__ import annotations
 
 import asyncio
+import logging
+import sys
 import time
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from .encode import with_id
 from .errors import AguiError
 from .events import AguiStream
+from .history import Message
 from .session import Thread, Turn
 from .stream import GatewayNotice, MessageChunk, StreamEvent, TurnFinished
 from .tools import ClientTool
@@ -21,36 +25,37 @@ from .tools import ClientTool
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
 
+logger = logging.getLogger("hermes_agui")
+
 _POLL = 0.05  # seconds between looks at what has no event to wait for
 
 
 class Run:
     """One reader of a turn. ``chunks()`` gives bytes to write, each a whole number of frames."""
 
-    def __init__(
-        self, turn: Turn, stream: AguiStream, *, after: int = 0, merge_ms: int = 0, first: bytes = b""
-    ) -> None:
+    def __init__(self, turn: Turn, stream: AguiStream, *, after: int = 0, merge_ms: int = 0) -> None:
         self.turn = turn
         self.position = self._start = after
-        self._first = first
+        self.first = b""  # frames behind RUN_STARTED
         self._stream = stream
         self._merge = merge_ms / 1000
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Until the turn's end, or for ever as long as it runs: the caller cancels."""
         log, stream = self.turn.log, self._stream
         prefix = self.turn.id.encode() + b"."
         self.turn.readers += 1
         try:
-            yield b"".join(stream.start()) + self._first
+            yield b"".join(stream.start()) + self.first
             while not stream.done:
                 batch = await log.read(self.position)
                 if self._merge and not batch.closed:
                     await asyncio.sleep(self._merge)
                     batch = log.take(self.position)
                 if batch.gap:
-                    frames = with_id(stream.resync(log.events(self._start)), prefix + b"%d" % log.last)
-                    self.position = log.last
+                    whole = log.take(self._start, limit=sys.maxsize).events  # with the position that they end at
+                    self.position = whole[-1][0]
+                    frames = with_id(stream.resync([event for _, event in whole]), prefix + b"%d" % self.position)
                 else:
                     frames = []
                     for position, event in _merged(batch.events) if self._merge else batch.events:
@@ -60,6 +65,9 @@ class Run:
                     yield b"".join(frames)
                 if batch.closed and not stream.done:  # the turn had ended before this run began to read it
                     yield b"".join(stream.feed(TurnFinished()))
+        except Exception:  # the headers are out: what failed here can only be told in the stream
+            logger.exception("agui: a stream failed")
+            yield b"".join(stream.fail("internal", "Something failed here; the operator's log says what."))
         finally:
             self.turn.readers -= 1
 
@@ -91,17 +99,38 @@ async def wait_ready(adapter: AguiAdapter, seconds: float) -> None:
         raise AguiError(503, "stopping", "The gateway is shutting down; try again when it is back.", retry_after=15)
 
 
+@dataclass
+class Prepared:
+    """What was found when the client's messages and the history were compared.
+
+    ``base``: the client's messages before the turn; ``snapshot``: it must be told them.
+    """
+
+    base: Sequence[Message] = ()
+    notices: list[tuple[str, Any]] = field(default_factory=list)
+    snapshot: bool = False
+
+
+async def _nothing() -> Prepared:
+    return Prepared()
+
+
 async def open_turn(
     adapter: AguiAdapter,
     thread: Thread,
     text: str,
     *,
+    prepare: Callable[[], Awaitable[Prepared]] = _nothing,
     context: str = "",
     ids: list[str],
+    inputs: Sequence[Message] = (),
+    run_id: str = "",
     skipped: tuple[str, ...] = (),
     client_tools: tuple[ClientTool, ...] = (),
-) -> tuple[Turn, int]:
+) -> tuple[Turn, int, Prepared]:
     """The turn that answers ``text``, and the position to read it from. Raises AguiError 409 on a busy thread.
+
+    ``prepare`` runs when the thread is free, before the turn begins, with nobody else at the thread.
 
     Busy rule: a running turn that nobody reads any more is interrupted at once (its user pressed stop, or left, and
     wrote again); one that is read is protected, or queued behind, steered or interrupted, by ``agui.busy``.
@@ -111,11 +140,11 @@ async def open_turn(
     steered = _steer(adapter, thread, text) if settings.busy == "steer" else None
     if steered is not None:
         thread.accept(ids)
-        return steered
+        return *steered, Prepared()
     if thread.lock.locked() and settings.busy == "reject":
         raise _busy()
     async with thread.lock:
-        while (running := thread.current) is not None:
+        while (running := thread.current) is not None and not adapter.holds_only(running):
             parked = adapter.requests.parked(running)
             if parked and settings.parked == "refuse":
                 raise _waiting(adapter, running)
@@ -126,14 +155,17 @@ async def open_turn(
             else:
                 reason = "The user sent a new message instead of answering."
                 await end_turn(adapter, running, settings.interrupt_wait_seconds, reason)
+        prepared = await prepare()
         fresh = context if context != thread.context else ""
         thread.context = context
         turn = adapter.new_turn(thread, text, fresh, client_tools=client_tools)
+        turn.inputs = [dict(message) for message in inputs]
+        adapter.archive.begin(turn, run_id)
         thread.accept(ids)
         if skipped:
             what = ", ".join(sorted(set(skipped)))
             turn.append(GatewayNotice("skipped_parts", f"These parts of the message cannot be used yet: {what}."))
-    return turn, 0
+    return turn, 0, prepared
 
 
 def _steer(adapter: AguiAdapter, thread: Thread, text: str) -> tuple[Turn, int] | None:

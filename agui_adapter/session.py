@@ -13,10 +13,12 @@ import re
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .log import EventLog
+from .peers import MODERN, Peer
 from .stream import Outcome, StreamEvent, ToolCall, ToolResult, TurnFinished
 from .tools import ClientTool
 
@@ -48,6 +50,41 @@ def chat_id_for(principal_id: str, thread_id: str) -> str:
     return f"{_part(principal_id)}.{_part(thread_id)}"
 
 
+class Signal:
+    """Wakes everybody who waits for something to change. On the loop."""
+
+    def __init__(self) -> None:
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def notify(self) -> None:
+        """Wake all."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Until the next ``notify``."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if waiter.cancelled() and waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run's part of a turn: from position ``start`` on, for the client that asked with these ids and messages."""
+
+    start: int
+    run_id: str
+    prefix: str
+    peer: Peer = MODERN
+    base: Sequence[dict[str, Any]] = ()
+
+
 @dataclass(eq=False)
 class Turn:
     """One processing cycle. ``message_id`` is the id that its message carries through the gateway.
@@ -63,6 +100,10 @@ class Turn:
     unsolicited: bool = False
     client_tools: tuple[ClientTool, ...] = ()
     parked_at: int = 0
+    inputs: list[dict[str, Any]] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    answered_by: dict[str, str] = field(default_factory=dict)  # client call id → the client's tool message
+    steered: bool = False
     readers: int = 0
     started_at: float = field(default_factory=time.monotonic)
     finished_at: float = 0.0
@@ -76,6 +117,27 @@ class Turn:
     def append(self, event: StreamEvent) -> int:
         """Add to the log; its position, 0 when the log is closed. Any thread."""
         return self.log.append(event)
+
+    def begin_run(self, start: int, run_id: str, peer: Peer = MODERN, base: Sequence[dict[str, Any]] = ()) -> Segment:
+        """A client's run begins to see the turn here; the newest one at a position counts."""
+        prefix = f"{self.id}-{start}" if start else self.id
+        segment = Segment(start, run_id, prefix, peer, base)
+        self.segments.append(segment)
+        return segment
+
+    def segment_at(self, position: int) -> Segment:
+        """The run that position ``position`` lies in; one of the turn's own where no client asked for it."""
+        for segment in reversed(self.segments):
+            if segment.start <= position:
+                return segment
+        return Segment(0, self.id, self.id)
+
+    def segment_from(self, position: int) -> Segment:
+        """The run that begins at this position; one of the turn's own where no client asked for it."""
+        for segment in reversed(self.segments):
+            if segment.start == position:
+                return segment
+        return Segment(position, f"{self.id}-{position}" if position else self.id, f"{self.id}-{position}")
 
     def open_calls(self, position: int) -> list[str]:
         """Ids of the calls that were announced up to ``position`` and had no result by then."""
@@ -107,6 +169,11 @@ class Thread:
     call_ids: set[str] = field(default_factory=set)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     context: str = ""
+    loaded: bool = False
+    seen: bool = False
+    last_id: str = ""
+    last_row: int = 0
+    changed: Signal = field(default_factory=Signal)
     used_at: float = field(default_factory=time.monotonic)
 
     def begin(
@@ -123,6 +190,8 @@ class Thread:
         self.current = turn
         self.turns[turn.id] = turn
         self.used_at = time.monotonic()
+        self.seen = True
+        self.changed.notify()
         return turn
 
     def end(self, turn: Turn, outcome: Outcome, code: str = "", message: str = "") -> None:
@@ -135,7 +204,8 @@ class Thread:
     def accept(self, message_ids: list[str]) -> None:
         """Remember ids of the client's messages that became input; only the newest few thousand matter."""
         for message_id in message_ids:
-            self.accepted[message_id] = None
+            if message_id.strip():  # a blank id names nothing: every later message without one would count as known
+                self.accepted[message_id] = None
         while len(self.accepted) > 4096:
             self.accepted.popitem(last=False)
 
@@ -161,6 +231,10 @@ class Threads:
         """The principal's thread of that id if this process has met it."""
         return self._by_chat.get(chat_id_for(principal.id, thread_id))
 
+    def drop(self, thread: Thread) -> None:
+        """Forget a thread."""
+        self._by_chat.pop(thread.chat_id, None)
+
     def by_chat(self, chat_id: str) -> Thread | None:
         """The thread of a Hermes chat id, if this process has met it."""
         return self._by_chat.get(chat_id)
@@ -181,15 +255,19 @@ class Threads:
     def __len__(self) -> int:
         return len(self._by_chat)
 
-    def sweep(self, now: float, busy: Callable[[Thread], bool] = lambda thread: False) -> list[Turn]:
-        """Forget finished turns after their time (returned), and threads with nothing left of any use."""
+    def sweep(self, now: float, needed: Callable[[Turn], bool] = lambda turn: False) -> list[Turn]:
+        """Forget finished turns after their time (returned), and threads with nothing left of any use.
+
+        ``needed``: a turn that something still depends on (an open request asked beside it).
+        """
         gone: list[Turn] = []
         for chat_id, thread in list(self._by_chat.items()):
             for turn_id, turn in list(thread.turns.items()):
-                if turn.done.is_set() and not turn.readers and now - turn.finished_at > self._ttl:
+                over = turn.done.is_set() and now - turn.finished_at > self._ttl
+                if over and not turn.readers and not needed(turn):
                     del thread.turns[turn_id]
                     gone.append(turn)
-            idle = thread.current is None and not thread.turns and not busy(thread)
+            idle = thread.current is None and not thread.turns
             if idle and now - thread.used_at > 24 * 3600:
                 del self._by_chat[chat_id]
         return gone

@@ -33,6 +33,7 @@ from .stream import (
     Usage,
 )
 
+_NO_RESULT = "[no result: the turn ended before this tool did]"
 _SPACE = re.compile(r"\s+")
 _THINK = re.compile(r"<(think|thinking|reasoning|REASONING_SCRATCHPAD)>.*?(</\1>|\Z)", re.DOTALL)
 
@@ -101,13 +102,14 @@ class Tap:
         self._pending: dict[str, Call] = {}  # by wire id, calls without a result
         self._held: dict[str, ToolCall] = {}  # by wire id, calls that are not announced yet
         self._wire_ids: dict[str, list[str]] = {}  # the model's id → the ids on the wire, this step
-        self._last_calls: list[Call] = []
+        self._last_calls: list[tuple[Call, str]] = []  # the newest step's, each with its id on the wire
         self._finals: list[str] = []
         self.agent_turns = 0
         self.open_turns = 0
         self.interrupted = False
         self.completed = False
         self.failure: Failure | None = None
+        self.spoke = False  # text or calls are in the log, not only notices
 
     # -- agent turns -----------------------------------------------------------------------------------------
 
@@ -118,7 +120,13 @@ class Tap:
             self.open_turns = 1
             self.interrupted = self.completed = False
             self.failure = None
+            # What an agent turn that ended without a word left open.
+            self._stop_text()
+            self._stop_reasoning()
+            self._close_calls(_NO_RESULT)
             self._step = _Step()
+            if self.agent_turns > 1:
+                self._append(GatewayNotice("further_turn", "The gateway runs a message that came too late as well."))
 
     def end(self, *, completed: bool, interrupted: bool) -> None:
         """The agent turn ended in order (``on_session_end``)."""
@@ -129,7 +137,7 @@ class Tap:
     def stop(self) -> None:
         """Nothing more will be written; every call that was announced gets its result first."""
         with self._lock:
-            self._close_calls("[no result: the turn ended before this tool did]", "cancelled")
+            self._close_calls(_NO_RESULT)
             self._live = False
 
     # -- text ------------------------------------------------------------------------------------------------
@@ -176,8 +184,10 @@ class Tap:
     def commentary(self, text: str) -> None:
         """Complete text from Hermes's own events: a message of its own unless it was streamed."""
         with self._lock:
-            if self._live and text and squash(text) != squash(self._streamed()):
+            if self._live and text.strip() and squash(text) != squash(self._streamed()):
                 self._stop_text()
+                self._stop_reasoning()
+                self.spoke = True
                 self._append(MessageStart(self._mint("m")))
                 self._append(Commentary(text))
 
@@ -186,6 +196,8 @@ class Tap:
         with self._lock:
             if self._live and text.strip():
                 self._stop_text()
+                self._stop_reasoning()
+                self.spoke = True
                 self._append(MessageStart(self._mint("m")))
                 self._append(MessageChunk(text))
                 self._append(MessageStop(final=False))
@@ -231,15 +243,16 @@ class Tap:
                 self._stop_text()  # a stop without tools: the final text settles the step
                 return
             self._settle(step.content if step.content is not None else self._streamed())
-            refused = {call.id: message for call, message in errors}
-            everything = [call for call in step.calls if call.id in refused] if refused else []
-            ordered = _in_order(step.calls, [*calls, *everything])
+            self._stop_reasoning()
+            self.spoke = True
+            ordered = _in_order(step.calls, [*calls, *(call for call, _ in errors)])
             parent = step.pieces[-1].message_id if step.pieces else self._mint("m")
-            self._last_calls = ordered
+            self._last_calls = []
             self._wire_ids = {}
             behind = False
             for index, call in enumerate(ordered):
                 wire = self._wire_id(call)
+                self._last_calls.append((call, wire))
                 self._pending[wire] = call
                 behind = behind or call.client
                 self._held[wire] = ToolCall(
@@ -252,8 +265,9 @@ class Tap:
                 )
                 if call.client or not behind:
                     self._announce(wire)
-            for call, message in errors:
-                self.result(call.id, call.name, message, status="error")
+            for refused, message in errors:
+                wire = next(wire for call, wire in self._last_calls if call is refused)
+                self._finish(wire, refused.name, message, "error")
             self._step = _Step()
 
     def next_request(self, results: Sequence[tuple[str, str, str | None]], names: frozenset[str]) -> None:
@@ -268,15 +282,15 @@ class Tap:
             if not self._live:
                 return
             if self._pending and len(results) == len(self._last_calls):
-                for call, (_, _, content) in zip(self._last_calls, results, strict=True):
+                for (call, wire), (_, _, content) in zip(self._last_calls, results, strict=True):
                     if content is not None:
-                        self.result(call.id, call.name, content, status="error")
+                        self._finish(wire, call.name, content, "error")
             step = self._step
             if step.calls and step.answered:
                 shown = [(name, arguments) for name, arguments, _ in results]
                 mine = [(call.name, call.arguments) for call in step.calls]
                 broken = any(call.name not in names for call in step.calls)
-                known = [(call.name, call.arguments) for call in self._last_calls]
+                known = [(call.name, call.arguments) for call, _ in self._last_calls]
                 if shown == mine and (broken or mine != known):
                     pairs = zip(step.calls, results, strict=True)
                     self.committed([], [(call, content or "error") for call, (_, _, content) in pairs])
@@ -303,24 +317,11 @@ class Tap:
     ) -> None:
         """A call's result as the model gets it; the first one counts."""
         with self._lock:
-            wire = next((one for one in self._wire_ids.get(call_id, ()) if one in self._pending), None)
-            if not self._live or wire is None:
-                return
-            self._announce(wire)
-            call = self._pending.pop(wire)
-            self._append(
-                ToolResult(
-                    tool_name=name,
-                    duration=duration,
-                    ok=status == "ok",
-                    call_id=wire,
-                    content=content[: self._max],
-                    message_id=self._mint("t"),
-                    status=status,
-                    cut=max(0, len(content) - self._max),
-                    client=call.client,
-                )
-            )
+            waiting = [one for one in self._wire_ids.get(call_id, ()) if one in self._pending]
+            # One id may stand for several calls: the tool's name tells them apart as far as it can.
+            waiting.sort(key=lambda one: self._pending[one].name != name)
+            if waiting:
+                self._finish(waiting[0], name, content, status, duration)
 
     def starts(self, call_id: str) -> None:
         """A call runs now, by the model's id."""
@@ -338,10 +339,10 @@ class Tap:
     def results(self, found: dict[str, str]) -> None:
         """Results of calls that an interrupt skipped, by the model's id, as the history has them."""
         with self._lock:
-            for call in self._last_calls:
+            for call, wire in self._last_calls:
                 content = found.get(call.id)
                 if content is not None:
-                    self.result(call.id, call.name, content, status="skipped")
+                    self._finish(wire, call.name, content, "skipped")
 
     def inner_call(self, parent: str, name: str, arguments: str) -> str:
         """Running code called a tool; returns the id for ``inner_result``."""
@@ -404,6 +405,7 @@ class Tap:
         self._stop_reasoning()
         piece = self._open = _Piece(self._mint("m"))
         self._step.pieces.append(piece)
+        self.spoke = True
         self._append(MessageStart(piece.message_id))
         return piece
 
@@ -452,9 +454,29 @@ class Tap:
             self._reasoning = False
             self._append(ReasoningStop())
 
-    def _close_calls(self, content: str, status: CallStatus) -> None:
-        for call in self._last_calls:
-            self.result(call.id, call.name, content, status=status)
+    def _close_calls(self, content: str) -> None:
+        for wire, call in list(self._pending.items()):
+            self._finish(wire, call.name, content, "cancelled")
+
+    def _finish(self, wire: str, name: str, content: str, status: CallStatus, duration: float = 0.0) -> None:
+        """The result of a call by its id on the wire, if it has none yet."""
+        if not self._live or wire not in self._pending:
+            return
+        self._announce(wire)
+        call = self._pending.pop(wire)
+        self._append(
+            ToolResult(
+                tool_name=name,
+                duration=duration,
+                ok=status == "ok",
+                call_id=wire,
+                content=content[: self._max],
+                message_id=self._mint("t"),
+                status=status,
+                cut=max(0, len(content) - self._max),
+                client=call.client,
+            )
+        )
 
     def _announce(self, wire: str) -> None:
         held = self._held.pop(wire, None)
@@ -494,7 +516,15 @@ def _behind(content: str, squashed: str) -> str | None:
     return ""
 
 
-def _in_order(all_calls: Sequence[Call], chosen: Sequence[Call]) -> list[Call]:
-    """The chosen calls in the order that the model gave them."""
-    order = {call.id: index for index, call in enumerate(all_calls)}
-    return sorted(chosen, key=lambda call: order.get(call.id, len(order)))
+def _in_order(offered: Sequence[Call], chosen: Sequence[Call]) -> list[Call]:
+    """The chosen calls in the order that the model gave them. Names may be repaired, ids missing or repeated."""
+    left = list(chosen)
+    ordered: list[Call] = []
+    for match in (
+        next((call for call in left if call == one), None) or next((call for call in left if call.id == one.id), None)
+        for one in offered
+    ):
+        if match is not None:
+            left.remove(match)
+            ordered.append(match)
+    return ordered + left

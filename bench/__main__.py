@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import cpu, delay, first_text, rate
-from .report import Table, machine, markdown, today, write
+from .report import Table, bounds_of, machine, section, today, write
 from .rig import Rig
 
 _PARTS = ("first-text", "delay", "rate", "cpu")
@@ -23,8 +23,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="directory of the results (default: bench/results)")
     arguments = parser.parse_args()
     facts, when = machine(), today()
-    tables = list(_tables(arguments.quick, arguments.only or _PARTS))
-    print(markdown(tables, facts, when))
+    print("; ".join(f"{name} {value}" for name, value in facts.items()), end="\n\n")
+    tables = []
+    for table in _tables(arguments.quick, arguments.only or _PARTS):
+        print(section(table), flush=True)
+        tables.append(table)
+    print(bounds_of(tables))
     out = arguments.out or (None if arguments.quick else Path(__file__).parent / "results")
     if out is not None:
         for path in write(tables, facts, when, out):

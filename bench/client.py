@@ -45,7 +45,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Door:
-    """A way to put a question; ``body`` and ``headers`` take (text, thread id), ``text`` picks a delta from an event."""
+    """A way to put a question. ``body`` takes (text, thread id), ``text`` picks the delta out of an event."""
 
     name: str
     port: int

@@ -23,6 +23,7 @@ PACE_MS = 20.0
 STREAMS = (1, 10)
 WRITERS = ("none", "bare", "agui")
 _SETTLE = 0.2  # seconds until every stream is open
+_SILENCE = 30.0  # seconds without a byte that end the bench
 
 
 class _Process:
@@ -49,7 +50,7 @@ class _Process:
             one.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
         time.sleep(_SETTLE)
         before = self._cpu()
-        self._get("/go")
+        self._get(f"/go?deltas={deltas}")
         frames = _drain(sockets)
         spent = self._cpu() - before
         if writer != "none" and frames < streams * deltas:
@@ -63,7 +64,10 @@ class _Process:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
         try:
             connection.request("GET", path)
-            return connection.getresponse().read()
+            response = connection.getresponse()
+            if response.status != 200:
+                raise RuntimeError(f"{path}: {response.status}")
+            return response.read()
         finally:
             connection.close()
 
@@ -100,17 +104,18 @@ def _drain(sockets: list[socket.socket]) -> int:
     tails = {one.fileno(): b"" for one in sockets}
     with selectors.DefaultSelector() as selector:
         for one in sockets:
-            selector.register(one, selectors.EVENT_READ)
+            selector.register(one, selectors.EVENT_READ, one)
         while selector.get_map():
-            for key, _ in selector.select():
-                one = key.fileobj
-                assert isinstance(one, socket.socket)
-                data = one.recv(1 << 16)
+            ready = selector.select(_SILENCE)
+            if not ready:
+                raise RuntimeError(f"no byte for {_SILENCE:g} s on {len(selector.get_map())} streams")
+            for key, _ in ready:
+                data = key.data.recv(1 << 16)
                 if data:
                     joined = tails[key.fd] + data
                     frames += joined.count(b'"delta":')
                     tails[key.fd] = joined[-7:]  # one byte short of what is counted
                 else:
-                    selector.unregister(one)
-                    one.close()
+                    selector.unregister(key.data)
+                    key.data.close()
     return frames

@@ -1,8 +1,8 @@
 """A process that only serves streams, for `cpu.py`: our tap, log, run and writer, or a bare writer of the same bytes.
 
-`GET /{writer}?deltas=N&pace_ms=P` starts a producer thread like Hermes's, and streams what it makes. `writer` is `agui`,
-`bare` (wakes the loop, joins what waits, writes it: the least that any writer does) or `none` (the producer alone, to
-be subtracted). `GET /cpu` gives the process's CPU time in nanoseconds.
+`GET /{writer}?deltas=N&pace_ms=P` opens a stream; `GET /go?deltas=N` starts the producer threads of all that are open,
+one a stream as in Hermes. `writer` is `agui`, `bare` (wakes the loop, joins what waits, writes it: the least that any
+writer does) or `none` (the producer alone, to be subtracted). `GET /cpu` is the process's CPU time in nanoseconds.
 """
 
 from __future__ import annotations
@@ -76,12 +76,13 @@ class Bare:
 
 
 class CpuServer:
-    """The routes. ``together`` streams begin at the same time."""
+    """The routes."""
 
     def __init__(self) -> None:
         self._server = Server(None, load({}, {}))  # type: ignore[arg-type]  # only its writer is used
         self._frames: dict[str, bytes] = {}
         self._start = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def prepare(self, deltas: list[str]) -> None:
         """The bytes that our writer would write for each text, for the bare one."""
@@ -101,7 +102,7 @@ class CpuServer:
         return web.json_response({"ns": time.process_time_ns()})
 
     async def go(self, request: web.Request) -> web.Response:
-        """Let the producers of the streams that are open begin, after whatever the last run left was collected."""
+        """Let the producers of the streams that are open begin."""
         deltas = int(request.query["deltas"])
         if len(self._frames) < deltas:
             self.prepare(texts(deltas))
@@ -124,7 +125,7 @@ class CpuServer:
 
             tap.begin()
             self._later(partial(produce, deltas, pace, tap.text, end))
-            return await self._server._write(request, run)
+            return await self._server.stream(request, run.chunks())
         response = web.StreamResponse(headers=_SSE)
         await response.prepare(request)
         if writer == "bare":
@@ -145,9 +146,9 @@ class CpuServer:
             await start.wait()
             threading.Thread(target=work, daemon=True).start()
 
-        task = asyncio.ensure_future(begin())
-        task.add_done_callback(lambda _: None)
-        self._tasks = [*getattr(self, "_tasks", [])[-64:], task]
+        task = asyncio.create_task(begin())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 async def main() -> None:

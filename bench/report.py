@@ -37,7 +37,7 @@ class Table:
     title: str
     head: tuple[str, ...]
     rows: list[tuple[str | float, ...]]
-    note: str = ""
+    note: str
     bounds: list[Bound] = field(default_factory=list)
     samples: dict[str, list[float]] = field(default_factory=dict)
 
@@ -68,32 +68,37 @@ def machine() -> dict[str, str]:
     return facts
 
 
-def markdown(tables: Sequence[Table], facts: dict[str, str], when: str) -> str:
-    """The whole page."""
-    lines = [f"# Bench, {when}", "", "; ".join(f"{name} {value}" for name, value in facts.items()), ""]
-    for table in tables:
-        lines += [f"## {table.title}", "", _row(table.head), _row(["---"] * len(table.head))]
-        lines += [_row([_cell(cell) for cell in row]) for row in table.rows]
-        lines += ["", table.note, ""] if table.note else [""]
-    bounds = [bound for table in tables for bound in table.bounds]
-    if bounds:
-        lines += ["## Bounds", "", _row(("bound", "limit", "measured", "")), _row(["---"] * 4)]
-        for bound in bounds:
-            cells = (f"{_cell(bound.limit)} {bound.unit}", f"{_cell(bound.value)} {bound.unit}")
-            lines.append(_row((bound.name, *cells, "holds" if bound.holds else "DOES NOT HOLD")))
-        lines.append("")
-    return "\n".join(lines)
+def page(tables: Sequence[Table], facts: dict[str, str], when: str) -> str:
+    """Everything as Markdown."""
+    parts = [f"# Bench, {when}\n", "; ".join(f"{name} {value}" for name, value in facts.items()) + "\n"]
+    return "\n".join([*parts, *map(section, tables), bounds_of(tables)])
+
+
+def section(table: Table) -> str:
+    """One table as Markdown."""
+    lines = [f"## {table.title}", "", _row(table.head), _row(["---"] * len(table.head))]
+    lines += [_row([_cell(cell) for cell in row]) for row in table.rows]
+    return "\n".join([*lines, "", table.note, ""])
+
+
+def bounds_of(tables: Sequence[Table]) -> str:
+    """What was promised, and whether it holds."""
+    lines = ["## Bounds", "", _row(("bound", "limit", "measured", "")), _row(["---"] * 4)]
+    for bound in (bound for table in tables for bound in table.bounds):
+        cells = (f"{_cell(bound.limit)} {bound.unit}", f"{_cell(bound.value)} {bound.unit}")
+        lines.append(_row((bound.name, *cells, "holds" if bound.holds else "DOES NOT HOLD")))
+    return "\n".join([*lines, ""])
 
 
 def write(tables: Sequence[Table], facts: dict[str, str], when: str, directory: Path) -> list[Path]:
     """`<when>.md` and `<when>.json` (with every sample). Returns their paths."""
     directory.mkdir(parents=True, exist_ok=True)
-    page, data = directory / f"{when}.md", directory / f"{when}.json"
-    page.write_text(markdown(tables, facts, when), "utf-8")
+    text, data = directory / f"{when}.md", directory / f"{when}.json"
+    text.write_text(page(tables, facts, when), "utf-8")
     body: dict[str, Any] = {"when": when, "machine": facts, "tables": [asdict(table) for table in tables]}
     body["bounds"] = [asdict(bound) | {"holds": bound.holds} for table in tables for bound in table.bounds]
     data.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
-    return [page, data]
+    return [text, data]
 
 
 def today() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import secrets
@@ -9,8 +10,9 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from agui_adapter.demo.gateway import DEFAULT_TOOLSETS, Gateway, free_port
@@ -18,6 +20,7 @@ from agui_adapter.demo.gateway import DEFAULT_TOOLSETS, Gateway, free_port
 from . import client
 
 _START_SECONDS = 30.0
+_PLUGIN = "agui-bench-stamps"  # as its plugin.yaml says
 
 
 class Rig:
@@ -27,32 +30,17 @@ class Rig:
     """
 
     def __enter__(self) -> Self:
-        self._model = subprocess.Popen(
-            [sys.executable, "-m", "agui_adapter.demo.model"], stdout=subprocess.PIPE, text=True
-        )
-        assert self._model.stdout is not None
-        url = self._model.stdout.readline().strip()
         port, key = free_port(), secrets.token_hex(24)
-        self.gateway = Gateway(
-            url,
-            config={
-                "plugins": {"enabled": ["agui", "agui-bench-stamps"]},
-                "platforms": {
-                    "api_server": {"enabled": True, "extra": {"host": "127.0.0.1", "port": port, "key": key}}
-                },
-                # The same tools for both, or they would not build the same agent.
-                "platform_toolsets": {"agui": list(DEFAULT_TOOLSETS), "api_server": list(DEFAULT_TOOLSETS)},
-            },
-        )
-        plugin = self.gateway.home / "plugins" / "agui-bench-stamps"
-        shutil.copytree(Path(__file__).parent / "stamp_plugin", plugin, ignore=shutil.ignore_patterns("__pycache__"))
-        self._stamps = plugin / "stamps"
-        try:
+        with contextlib.ExitStack() as stack:
+            url = stack.enter_context(_model())
+            self.gateway = stack.enter_context(contextlib.closing(Gateway(url, config=_config(port, key))))
+            plugin = self.gateway.home / "plugins" / _PLUGIN
+            source = Path(__file__).parent / "stamp_plugin"
+            shutil.copytree(source, plugin, ignore=shutil.ignore_patterns("__pycache__"))
+            self._stamps = plugin / "stamps"
             self.gateway.start()
             _wait_for(port)
-        except BaseException:
-            self.__exit__()
-            raise
+            self._stack = stack.pop_all()
         self.doors = {
             "direct": client.direct(urlsplit(url).port or 0),
             "api_server": client.api_server(port, key),
@@ -61,9 +49,7 @@ class Rig:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.gateway.close()
-        self._model.terminate()
-        self._model.wait(10)
+        self._stack.close()
 
     def stamp(self, on: bool) -> None:
         """Let the plugin note the callbacks of the turns that begin from now on, or not."""
@@ -78,6 +64,29 @@ class Rig:
         found = [(int(at), int(size)) for at, size in json.loads(file.read_text())]
         file.unlink()
         return found
+
+
+@contextlib.contextmanager
+def _model() -> Iterator[str]:
+    """A scripted model in its own process, so that it shares no interpreter with a reader; its URL."""
+    command = [sys.executable, "-m", "agui_adapter.demo.model"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _config(port: int, key: str) -> dict[str, Any]:
+    """Members of Hermes's configuration beside what `Gateway` writes; ``port`` and ``key`` are api_server's."""
+    return {
+        "plugins": {"enabled": ["agui", _PLUGIN]},
+        "platforms": {"api_server": {"enabled": True, "extra": {"host": "127.0.0.1", "port": port, "key": key}}},
+        # The same tools for both, or they would not build the same agent.
+        "platform_toolsets": {"agui": list(DEFAULT_TOOLSETS), "api_server": list(DEFAULT_TOOLSETS)},
+    }
 
 
 def script(text: str, *, delta_ms: float = 0, say: str = "") -> str:

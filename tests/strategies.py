@@ -80,7 +80,9 @@ _leaves = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), texts, st.sampled_from([2**53, 2**64, b"x", object, {1, 2}])
 )
 _values = st.recursive(
-    _leaves, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)), max_leaves=6
+    _leaves,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
+    max_leaves=6,
 )
 objects = st.dictionaries(st.one_of(texts, st.integers()), _values, max_size=3)
 

@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 _HERE = Path(__file__).parent / "stamps"
@@ -21,7 +22,7 @@ def register(ctx: Any) -> None:
 
 
 def _agent_here() -> Any:
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         agent = frame.f_locals.get("agent")
         if hasattr(agent, "stream_delta_callback"):

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from agui_adapter.demo.gateway import Gateway
-from tests.e2e.helpers import GatedModel, write_plugin
+
+pytest.register_assert_rewrite("tests.e2e.helpers")
+
+from tests.e2e.helpers import GatedModel, write_plugin  # noqa: E402
 
 TOOLSETS = ("terminal", "file", "todo", "clarify", "code_execution")
 

@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ from agui_adapter.check import check_text
 from agui_adapter.demo import wire
 from agui_adapter.demo.gateway import Gateway
 from agui_adapter.demo.model import BackgroundModel
+from agui_adapter.demo.script import turn_of
 from agui_adapter.session import chat_id_for
 from agui_adapter.sse import SseParser
 
@@ -35,18 +36,34 @@ DEADLINE = 60.0
 """Seconds that anything here may take before the test fails; nothing waits for time itself."""
 
 _GATE = re.compile(r"\{gate:(\S+?)\}")
+_SCRIPT = '{"script":'
+_BROKEN = re.compile(r"\{broken:(\d+)\}")
 
 
 class GatedModel(BackgroundModel):
     """A scripted model that stops in mid-stream behind a word `{gate:NAME}` until the test opens that gate.
 
-    What the client has by then arrived before the model's answer ended: that needs no clock.
+    What the client has by then arrived before the model's answer ended: that needs no clock. Arguments with
+    `{broken:N}` in them end there in the first N answers and are whole, without the mark, in later ones.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._reached: set[str] = set()
         self._opened: set[str] = set()
+
+    def _answer(self, body: dict[str, Any], size: int) -> wire.Answer:
+        answer = super()._answer(body | {"messages": [_newest_script(message) for message in body["messages"]]}, size)
+        tools = []
+        for tool in answer.step.tools:
+            arguments = tool.arguments_text()
+            mark = _BROKEN.search(arguments)
+            if mark is not None:
+                broken = self._count(turn_of(body["messages"]).fault_key()) <= int(mark[1])
+                arguments = arguments[: mark.start()] if broken else _BROKEN.sub("", arguments)
+                tool = tool.model_copy(update={"arguments": arguments})
+            tools.append(tool)
+        return replace(answer, step=answer.step.model_copy(update={"tools": tools}))
 
     def reached(self, gate: str) -> bool:
         """The model has sent everything up to this gate."""
@@ -67,6 +84,14 @@ class GatedModel(BackgroundModel):
                 while gate not in self._opened and time.monotonic() < deadline:  # noqa: ASYNC110 (another thread opens)
                     await asyncio.sleep(0.005)
         await super()._write_paced(response, answer, pieces[begin:])
+
+
+def _newest_script(message: dict[str, Any]) -> dict[str, Any]:
+    """A message with its last script only: Hermes joins a user message that was never answered with the next one."""
+    content = message.get("content")
+    if message.get("role") == "user" and isinstance(content, str) and content.count(_SCRIPT) > 1:
+        return message | {"content": content[content.rindex(_SCRIPT) :]}
+    return message
 
 
 def script(*steps: dict[str, Any], say: str = "") -> str:
@@ -292,6 +317,10 @@ class Chat:
     def start(self, text: str, *, message_id: str = "", run_id: str = "", **more: Any) -> Run:
         """Send a user message and return the run, which is being read. `more` are members of the body."""
         self.messages.append({"id": message_id or unique("u"), "role": "user", "content": text})
+        return self.send(run_id=run_id, **more)
+
+    def send(self, *, run_id: str = "", **more: Any) -> Run:
+        """As `start`, with no other message than those that the thread has: a run that answers, or a repeated one."""
         body = {"threadId": self.thread, "runId": run_id or unique("r"), "messages": self.messages}
         body |= {"state": {}, "tools": [], "context": [], "forwardedProps": {}} | more
         if self.version is not None:
@@ -372,13 +401,11 @@ def plain(messages: Sequence[Message], *, ids: bool = True) -> list[tuple[Any, .
     for message in messages:
         role = message["role"]
         if role == "tool":
-            place = len(made)
-            while (
-                made and place and made[place - 1][0] == "tool" and made[place - 1][-1] > order[message["toolCallId"]]
-            ):
+            call_id = message["toolCallId"] if ids else ""
+            index, place = order.get(call_id, 0), len(made)
+            while place and made[place - 1][0] == "tool" and made[place - 1][-1] > index:
                 place -= 1
-            call_id = message["toolCallId"]
-            made.insert(place, ("tool", call_id if ids else "", message["content"], order[call_id]))
+            made.insert(place, ("tool", call_id, message["content"], index))
         elif role == "user":
             made.append(("user", message["content"]))
         elif role == "assistant":

@@ -403,13 +403,24 @@ def test_a_stream_that_is_cut_for_good_in_mid_tool_call(chat: Chat) -> None:
     chat.assert_as_transcript()
 
 
-def test_arguments_that_are_no_json_are_tried_again(chat: Chat) -> None:
-    """Hermes repairs or asks again without a word in the history; the client must end up with what the history has."""
+def test_arguments_that_are_no_json_are_asked_for_again(chat: Chat) -> None:
+    """Hermes makes the request again without a word in its history; the client ends up with what the history has."""
     call_id = unique("c")
-    broken = {"text": "I will write it.", "tools": [call("terminal", '{"command": "echo hi', call_id)]}
+    broken = call("terminal", '{"command": "echo {broken:2}whole"}', call_id)
+    run = chat.say(script({"text": "I will write it.", "tools": [broken]}, {"text": "Done."})).succeeded()
+    assert run.text().count("I will write it.") == 3
+    assert run.calls() == {call_id: ("terminal", '{"command": "echo whole"}')}
+    assert run.types[-2] == "MESSAGES_SNAPSHOT"
+    chat.assert_as_transcript()
+
+
+def test_arguments_that_are_never_json_are_a_failure(chat: Chat) -> None:
+    broken = {"text": "I will write it.", "tools": [call("terminal", '{"command": "echo hi', unique("c"))]}
     run = chat.say(script(broken, {"text": "Done."}))
-    assert run.status == 200
-    assert run.end["type"] in ("RUN_FINISHED", "RUN_ERROR")
+    assert "truncated" in run.failed("incomplete")["message"]
+    assert not run.calls()
+    chat.assert_as_transcript()
+    chat.say(script({"text": "Something else."})).succeeded()
     chat.assert_as_transcript()
 
 
@@ -498,4 +509,3 @@ def test_calls_that_running_code_makes(small: Gateway) -> None:
     patched = {patch["path"]: patch["value"] for delta in deltas for patch in delta["patch"]}
     assert patched["/calls/0/status"] == "ok"
     assert "from inside" in patched["/calls/0/result"]
-    chat.assert_as_transcript()

@@ -1,0 +1,185 @@
+"""The seam, third part: Hermes's sessions and their rows. Every function blocks: call it from a worker thread.
+
+Reads go through ``SessionDB`` and the runner's ``SessionStore``; changes (rewind, seed, switch) through the functions
+that Hermes's own commands use, followed by the eviction of the cached agent, as they do. Written for 0.19.0.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gateway.session import SessionSource
+
+from .history import Row
+
+logger = logging.getLogger("hermes_agui")
+
+
+def home() -> Path:
+    """The directory of Hermes's database."""
+    from hermes_constants import get_hermes_home
+
+    return Path(get_hermes_home())
+
+
+class Sessions:
+    """The gateway's sessions, by session key."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+
+    @property
+    def _store(self) -> Any:
+        return self._runner.session_store
+
+    @property
+    def _db(self) -> Any:
+        return self._store._db
+
+    def session_id(self, session_key: str) -> str:
+        """The session that the key stands for now; empty if there is none. Follows rotating compaction."""
+        self._store._ensure_loaded()
+        found = self._store.peek_session_id(session_key)
+        if not found:
+            return ""
+        return str(self._db.get_compression_tip(found) or found) if self._db is not None else str(found)
+
+    def lineage(self, session_id: str) -> list[str]:
+        """The session and those that compaction rotated it out of, oldest first."""
+        try:
+            return list(self._db.get_compression_lineage(session_id)) or [session_id]
+        except Exception:
+            logger.debug("lineage unreadable", exc_info=True)
+            return [session_id]
+
+    def rows(self, session_id: str, after: int = 0) -> list[Row]:
+        """The rows of a session and its lineage that a person may see, behind row ``after``."""
+        if not session_id or self._db is None:
+            return []
+        found: list[Row] = []
+        for one in self.lineage(session_id):
+            for row in self._db.get_messages(one, include_inactive=True):
+                archived = bool(row.get("compacted"))
+                if row["id"] <= after or row["role"] not in ("user", "assistant", "tool"):
+                    continue
+                if not row.get("active", 1) and not archived:
+                    continue  # taken back by a rewind
+                found.append(_row(row, archived))
+        return found
+
+    def last_row(self, session_id: str) -> int:
+        """The newest row's id of a session, 0 without one."""
+        if not session_id or self._db is None:
+            return 0
+        with self._db._lock:
+            row = self._db._conn.execute("SELECT MAX(id) FROM messages WHERE session_id = ?", (session_id,)).fetchone()
+        return int(row[0] or 0)
+
+    def rewind(self, session_key: str, session_id: str, row_id: int) -> None:
+        """Take back everything from this user row on: soft, the rows stay and can be restored."""
+        self._store._clear_dirty_transcript(session_id)
+        self._db.rewind_to_message(session_id, row_id)
+        self.evict(session_key)
+
+    def seed(self, session_key: str, source: SessionSource, rows: Sequence[dict[str, Any]]) -> str:
+        """Write a conversation that Hermes has never seen into the thread's new session; returns the session's id."""
+        entry = self._store.get_or_create_session(source)
+        messages = [{key: value for key, value in row.items() if key != "wire_id"} for row in rows]
+        if not self._store.rewrite_transcript(entry.session_id, messages):
+            raise RuntimeError("Hermes did not take the conversation")
+        self.evict(session_key)
+        return str(entry.session_id)
+
+    def evict(self, session_key: str) -> None:
+        """Drop the cached agent, whose memory of the conversation is no longer true."""
+        self._runner._evict_cached_agent(session_key)
+
+    def info(self, session_id: str) -> dict[str, Any]:
+        """Title, counts and times of a session, as Hermes keeps them."""
+        return dict(self._db.get_session(session_id) or {}) if session_id and self._db is not None else {}
+
+    def session_of_chat(self, chat_id: str) -> str:
+        """The session of one of our chats, by the routing table."""
+        self._store._ensure_loaded()
+        for entry in list(self._store._entries.values()):
+            origin = getattr(entry, "origin", None)
+            if origin is not None and origin.chat_id == chat_id and origin.platform.value == "agui":
+                return self.session_id(entry.session_key)
+        return ""
+
+    def change(self, session_id: str, *, title: str | None, archived: bool | None) -> None:
+        """Title and archive mark of a session, by Hermes's own functions; a title that is taken stays ours alone."""
+        if title is not None:
+            try:
+                self._db.set_session_title(session_id, title)
+            except ValueError as error:
+                logger.info("agui: Hermes did not take a title: %s", error)
+        if archived is not None:
+            self._db.set_session_archived(session_id, archived)
+
+    def delete(self, session_key: str) -> None:
+        """Delete the key's session and let the key begin a new one."""
+        session_id = self.session_id(session_key)
+        if not session_id:
+            return
+        self.evict(session_key)
+        self._store.reset_session(session_key)
+        for one in self.lineage(session_id):
+            self._db.delete_session(one)
+
+    def search(self, query: str, limit: int = 200) -> set[str]:
+        """Ids of sessions in which a message matches."""
+        return {str(hit["session_id"]) for hit in self._db.search_messages(query, limit=limit)}
+
+
+def _row(row: dict[str, Any], archived: bool) -> Row:
+    content = row.get("content")
+    text = content if isinstance(content, str) else _parts(content)
+    calls = []
+    for call in row.get("tool_calls") or []:
+        function = call.get("function") or {}
+        arguments = function.get("arguments")
+        calls.append(
+            {
+                "id": str(call.get("id") or ""),
+                "type": "function",
+                "function": {
+                    "name": str(function.get("name") or ""),
+                    "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments or {}),
+                },
+            }
+        )
+    return Row(
+        int(row["id"]),
+        str(row["session_id"]),
+        str(row["role"]),
+        text,
+        tuple(calls),
+        str(row.get("tool_call_id") or ""),
+        str(row.get("reasoning") or ""),
+        float(row.get("timestamp") or 0),
+        archived,
+        _is_summary(str(row["role"]), text),
+    )
+
+
+def _parts(content: Any) -> str:
+    if not isinstance(content, list):
+        return "" if content is None else json.dumps(content, ensure_ascii=False)
+    return "\n".join(str(part.get("text")) for part in content if isinstance(part, dict) and part.get("text"))
+
+
+def _is_summary(role: str, text: str) -> bool:
+    """A row that compaction wrote, or Hermes's own words to the model inside a turn: nobody said it."""
+    try:
+        from agent.context_compressor import LEGACY_SUMMARY_PREFIX, SUMMARY_PREFIX
+
+        if text.lstrip().startswith((SUMMARY_PREFIX[:40], LEGACY_SUMMARY_PREFIX)):
+            return True
+    except ImportError:
+        pass
+    return False

@@ -1,0 +1,283 @@
+"""`POST /agui`: a run.
+
+Reads and checks the request, finds out what it asks for (an answer, new input, a replay), gets the turn, and hands its
+stream to the server. Thin: the rules are in ``answers``, ``history``, ``run`` and ``archive``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from .answers import Answers, Follow, apply, collect, late_text, nothing_open, reinterrupt
+from .errors import AguiError
+from .events import AguiStream
+from .history import Message, plan, transcript
+from .inputs import NewInput, RunInput, new_input, parse
+from .requests import Answer, Pending
+from .run import Prepared, Run, open_turn, wait_ready
+from .session import Segment, Thread, Turn
+from .store import RunRecord
+from .tools import read_tools
+
+if TYPE_CHECKING:
+    from .adapter import AguiAdapter
+    from .server import Server
+
+
+def add_routes(app: web.Application, server: Server) -> None:
+    """The main door."""
+    app.router.add_post("/agui", Runs(server).post)
+
+
+@dataclass
+class _Claim:
+    """A run's key, taken before anything is awaited, so that the same run sent twice at once runs once."""
+
+    principal: str
+    key: str
+    digest: str
+    done: asyncio.Future[RunRecord | None]
+
+
+class Runs:
+    """The route and what it needs."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._claims: dict[tuple[str, str], _Claim] = {}
+
+    @property
+    def _adapter(self) -> AguiAdapter:
+        return self._server.adapter
+
+    async def post(self, request: web.Request) -> web.StreamResponse:
+        """One run: RunAgentInput in, AG-UI events out."""
+        adapter, settings = self._adapter, self._server.settings
+        principal = self._server.principal(request)
+        if "application/json" not in request.headers.get("Content-Type", "").lower():
+            raise AguiError(415, "not_json", "Send the run as application/json.")
+        body = await request.read()
+        asked = parse(body, max_messages=settings.max_messages)
+        await wait_ready(adapter, settings.start_wait_seconds)
+        tools = read_tools(asked.tools, adapter.server_tools())
+        thread = adapter.threads.get(principal, asked.thread_id)
+        explicit = request.headers.get("Idempotency-Key", "").strip()[:200]
+        key = f"key:{explicit}" if explicit else f"run:{thread.chat_id}:{asked.run_id}"
+        claim, earlier = await self._claim(principal.id, key, hashlib.sha256(body).hexdigest(), bool(explicit))
+        if earlier is not None:
+            return await self._replay(request, thread, asked, earlier)
+        assert claim is not None
+        try:
+            await adapter.archive.load(thread)
+            answering = await self._answer(request, thread, asked, claim)
+            if answering is not None:
+                return answering
+            new = self._new_input(thread, asked)
+            clarify = self._open_question(thread)
+            if clarify is not None:
+                # A message typed while the agent asks is the answer, as on every platform of the gateway.
+                follow = apply(adapter, thread, asked, Answers([(clarify, Answer(text=new.text))]))
+                thread.accept(new.ids)
+                self._kept(claim, follow.turn, follow.position, asked.run_id)
+                return await self._server.stream(request, self._follow(asked, follow).chunks())
+            turn, position, prepared = await open_turn(
+                adapter,
+                thread,
+                new.text,
+                prepare=lambda: self._prepare(thread, asked, new),
+                context=asked.context,
+                ids=new.ids,
+                inputs=new.messages,
+                skipped=new.skipped,
+                client_tools=tools,
+                run_id=asked.run_id,
+            )
+            segment = turn.begin_run(position, asked.run_id, asked.peer, prepared.base)
+            self._kept(claim, turn, position, asked.run_id)
+            run = Run(turn, self._stream(asked.thread_id, turn, segment), after=position, merge_ms=settings.merge_ms)
+            run.first = self._first(asked.thread_id, segment, prepared)
+            if position == 0:
+                turn.readers += 1  # until the reader itself counts: a turn about to be read is not unread
+                try:
+                    await adapter.submit(turn)
+                finally:
+                    turn.readers -= 1
+            return await self._server.stream(request, run.chunks())
+        finally:
+            self._release(claim)
+
+    # -- the same run again -------------------------------------------------------------------------------------
+
+    async def _claim(
+        self, principal: str, key: str, digest: str, explicit: bool
+    ) -> tuple[_Claim | None, RunRecord | None]:
+        """Take a key, or the record of the run that has it. Raises AguiError 409 for another body under it."""
+        while (running := self._claims.get((principal, key))) is not None and running.digest == digest:
+            record = await asyncio.shield(running.done)
+            if record is not None:
+                return None, record
+        future: asyncio.Future[RunRecord | None] = asyncio.get_running_loop().create_future()
+        claim = _Claim(principal, key, digest, future)
+        if running is None:
+            self._claims[(principal, key)] = claim
+        try:
+            found = await self._adapter.archive.run(lambda: self._adapter.archive.store.run(principal, key))
+        except BaseException:
+            self._release(claim)
+            raise
+        if found is None and running is None:
+            return claim, None
+        if found is not None and found.digest == digest:
+            self._release(claim)
+            return None, found
+        if explicit:
+            self._release(claim)
+            message = "This Idempotency-Key was used for another request; take a new one."
+            raise AguiError(409, "idempotency_conflict", message)
+        return claim, None
+
+    def _kept(self, claim: _Claim, turn: Turn, position: int, run_id: str) -> None:
+        record = RunRecord(claim.digest, turn.thread.chat_id, turn.id, position, run_id)
+        if not claim.done.done():
+            claim.done.set_result(record)
+        archive = self._adapter.archive
+        archive.later(lambda: archive.store.keep_run(claim.principal, claim.key, record))
+
+    def _release(self, claim: _Claim) -> None:
+        if not claim.done.done():
+            claim.done.set_result(None)
+        if self._claims.get((claim.principal, claim.key)) is claim:
+            del self._claims[(claim.principal, claim.key)]
+
+    async def _replay(
+        self, request: web.Request, thread: Thread, asked: RunInput, record: RunRecord
+    ) -> web.StreamResponse:
+        """The first answer again: from the turn's log, or from the history when the log is gone."""
+        turn = thread.turns.get(record.turn_id)
+        if turn is not None:
+            segment = turn.segment_from(record.position)
+            run = Run(turn, self._stream(asked.thread_id, turn, segment), after=record.position)
+            return await self._server.stream(request, run.chunks())
+        await self._adapter.archive.load(thread)
+        history = await self._adapter.archive.messages(thread)
+        stream = AguiStream(asked.thread_id, asked.run_id, peer=asked.peer, view=self._server.view)
+        stream.base = self._adapter.archive.snapshot_of(history, asked.messages)
+        frames = [*stream.start(), *stream.snapshot(), *stream.succeed()]
+        return await self._server.frames(request, frames)
+
+    # -- new input ----------------------------------------------------------------------------------------------
+
+    def _new_input(self, thread: Thread, asked: RunInput) -> NewInput:
+        """New user messages, or results of client tools that came when nobody waited for them any more."""
+        tools, users = asked.tail()
+        late = [message for message in tools if message["id"] not in thread.accepted]
+        if late and not users:
+            text = late_text(asked, late)
+            shown = [{"id": f"{late[0]['id']}-late", "role": "user", "content": text}]
+            return NewInput(text, [message["id"] for message in late], shown)
+        return new_input(asked.messages, thread.accepted)
+
+    def _open_question(self, thread: Thread) -> Pending | None:
+        turn = thread.current
+        if turn is None or self._server.settings.parked == "refuse":
+            return None
+        waiting = [p for p in self._adapter.requests.of_turn(turn, True) if p.request.kind == "clarify"]
+        return waiting[0] if waiting else None
+
+    async def _prepare(self, thread: Thread, asked: RunInput, new: NewInput) -> Prepared:
+        """Make the client's messages and Hermes's agree, before the new input runs. Under the thread's lock."""
+        before = [m for m in asked.messages if m["role"] in ("user", "assistant", "tool") and m["id"] not in new.ids]
+        fresh = not any(new_id in thread.accepted for new_id in new.ids)
+        if fresh and (before[-1]["id"] if before else "") == thread.last_id:
+            return Prepared(asked.messages)  # the client knows all there is: the usual case, without a look-up
+        archive = self._adapter.archive
+        history = await archive.messages(thread)
+        todo = plan(asked.messages, new.ids, history, seen=thread.seen)
+        notices = []
+        if todo.action == "seed":
+            rows = transcript([m for m in asked.messages if m["id"] not in new.ids])
+            await archive.seed(thread, self._adapter.source_of(thread), rows)
+        elif todo.action == "rewind":
+            try:
+                turns = await archive.rewind(thread, todo.rewind_to)
+            except LookupError:
+                message = (
+                    "The message to go back to is no longer in the agent's memory (it was summed up). Send the whole "
+                    "conversation with a new message at its end, or begin a new thread."
+                )
+                raise AguiError(409, "cannot_rewind", message) from None
+            notices.append(("rewound", {"messageId": todo.rewind_to, "turns": turns}))
+            cut = next(index for index, message in enumerate(history) if message["id"] == todo.rewind_to)
+            history = history[:cut]
+        if not todo.snapshot:
+            return Prepared(asked.messages, notices)
+        added = [message for message in asked.messages if message["id"] in new.ids]
+        return Prepared(archive.snapshot_of(history, added), notices, snapshot=True)
+
+    # -- answers ------------------------------------------------------------------------------------------------
+
+    async def _answer(
+        self, request: web.Request, thread: Thread, asked: RunInput, claim: _Claim
+    ) -> web.StreamResponse | None:
+        """The response to a run that answers open questions or calls; None if it answers none."""
+        adapter = self._adapter
+        _, users = asked.tail()
+        new = [message for message in users if message["id"] not in thread.accepted]
+        bare = AguiStream(asked.thread_id, asked.run_id, peer=asked.peer, view=self._server.view, base=asked.messages)
+        try:
+            found = collect(adapter.requests, thread, asked)
+            if found.uncovered:
+                return await self._server.frames(request, reinterrupt(bare, found.uncovered))
+            if not found.pairs and found.unknown and not new:
+                raise nothing_open(found)
+            if not found.pairs or (new and not found.fresh):
+                return None
+            follow = apply(adapter, thread, asked, found)
+        except AguiError as error:
+            # The documented answer to a wrong or stale resume: the client keeps its interrupts and may try again.
+            return await self._server.frames(request, [*bare.start(), *bare.fail(error.code, error.message)])
+        if new:
+            text = new_input(asked.messages, thread.accepted)
+            if adapter.steer(follow.turn, text.text):
+                thread.accept(text.ids)
+            else:
+                follow.notices.append(("not_taken", {"messageIds": text.ids}))
+        self._kept(claim, follow.turn, follow.position, asked.run_id)
+        return await self._server.stream(request, self._follow(asked, follow).chunks())
+
+    def _follow(self, asked: RunInput, follow: Follow) -> Run:
+        base = asked.messages if follow.messages is None else follow.messages
+        segment = replace(follow.segment, base=base)
+        prepared = Prepared(base, follow.notices, snapshot=follow.messages is not None)
+        merge_ms = self._server.settings.merge_ms
+        stream = self._stream(asked.thread_id, follow.turn, segment)
+        run = Run(follow.turn, stream, after=follow.position, merge_ms=merge_ms)
+        run.first = self._first(asked.thread_id, segment, prepared)
+        return run
+
+    # -- streams ------------------------------------------------------------------------------------------------
+
+    def _stream(self, thread_id: str, turn: Turn, segment: Segment) -> AguiStream:
+        return AguiStream(
+            thread_id,
+            segment.run_id,
+            prefix=segment.prefix,
+            peer=segment.peer,
+            view=self._server.view,
+            base=segment.base,
+            open_calls=turn.open_calls(segment.start),
+        )
+
+    def _first(self, thread_id: str, segment: Segment, prepared: Prepared) -> bytes:
+        """What stands behind ``RUN_STARTED`` before the turn's own events."""
+        stream = AguiStream(thread_id, segment.run_id, base=prepared.base)
+        frames = [frame for name, value in prepared.notices for frame in stream.notice(name, value)]
+        return b"".join([*frames, *(stream.snapshot() if prepared.snapshot else [])])
+
+
+__all__ = ["Message", "Runs", "add_routes"]

@@ -1,0 +1,229 @@
+"""A caller's threads over HTTP: list, read, rename, archive, delete, follow, answer, stop, steer.
+
+Another principal's thread answers exactly as one that does not exist. On the gateway's loop.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from .answers import tool_answer
+from .errors import AguiError
+from .feed import Feed
+from .interrupts import describe
+from .requests import read_answer
+from .run import end_turn, wait_ready
+from .session import Thread, Turn
+
+if TYPE_CHECKING:
+    from .adapter import AguiAdapter
+    from .server import Server
+
+PAGE = 50
+MAX_PAGE = 200
+MAX_TITLE = 200
+
+
+def add_routes(app: web.Application, server: Server) -> None:
+    """Everything under /agui/threads."""
+    routes = ThreadRoutes(server)
+    one = "/agui/threads/{thread_id}"
+    app.router.add_get("/agui/threads", routes.list)
+    app.router.add_get(one, routes.get)
+    app.router.add_patch(one, routes.patch)
+    app.router.add_delete(one, routes.delete)
+    app.router.add_get(f"{one}/events", routes.events)
+    app.router.add_post(f"{one}/stop", routes.stop)
+    app.router.add_post(f"{one}/steer", routes.steer)
+    app.router.add_post(f"{one}/requests/{{request_id}}", routes.answer)
+
+
+class ThreadRoutes:
+    """The routes and what they need."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    @property
+    def _adapter(self) -> AguiAdapter:
+        return self._server.adapter
+
+    async def _thread(self, request: web.Request) -> Thread:
+        """The caller's thread of the address. Raises AguiError 404 where it has none of that id."""
+        principal = self._server.principal(request)
+        await wait_ready(self._adapter, self._server.settings.start_wait_seconds)
+        thread: Thread | None = await self._adapter.known_thread(principal, request.match_info["thread_id"])
+        if thread is None:
+            raise AguiError(404, "no_such_thread", "There is no such thread.")
+        return thread
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    async def list(self, request: web.Request) -> web.Response:
+        """``?limit=&before=&q=&archived=``: newest first; ``before`` is the ``next`` of the page before."""
+        principal = self._server.principal(request)
+        await wait_ready(self._adapter, self._server.settings.start_wait_seconds)
+        limit = _number(request.query.get("limit"), PAGE, MAX_PAGE, "limit")
+        start = _number(request.query.get("before"), 0, 10**9, "before")
+        archived = request.query.get("archived", "") in ("1", "true")
+        found = await self._adapter.archive.find(principal.id, request.query.get("q", "").strip(), archived=archived)
+        page = found[start : start + limit]
+        threads = [self._summary(principal.id, one) for one in page]
+        following = start + limit if start + limit < len(found) else None
+        return _reply({"threads": threads, "total": len(found), "next": following})
+
+    def _summary(self, principal: str, known: dict[str, Any]) -> dict[str, Any]:
+        thread = self._adapter.threads.by_chat(known["chat_id"])
+        return {
+            "threadId": known["thread_id"],
+            "title": known["title"],
+            "createdAt": _millis(known["created"]),
+            "updatedAt": _millis(known["updated"]),
+            "messageCount": known["messages"],
+            "archived": known["archived"],
+            "status": self._status(thread),
+        }
+
+    def _status(self, thread: Thread | None) -> str:
+        turn = thread.current if thread is not None else None
+        if turn is None:
+            return "idle"
+        return "parked" if self._adapter.requests.parked(turn) else "running"
+
+    async def get(self, request: web.Request) -> web.Response:
+        """One thread: its messages, what is open, and the turn that runs now with its newest event's id."""
+        thread = await self._thread(request)
+        adapter = self._adapter
+        turn = thread.current
+        position = turn.log.last if turn is not None else 0
+        messages = await adapter.archive.messages(thread)
+        info = await adapter.archive.info(thread)
+        waiting = [asked for one in thread.turns.values() for asked in adapter.requests.open_requests(one)]
+        body = {
+            "threadId": thread.thread_id,
+            "title": info["title"],
+            "createdAt": _millis(info["created"]),
+            "updatedAt": _millis(info["updated"]),
+            "archived": info["archived"],
+            "status": self._status(thread),
+            "messages": messages,
+            "turn": {"id": turn.id, "lastEventId": f"{turn.id}.{position}"} if turn is not None else None,
+            "requests": [describe(asked) for asked in waiting],
+            "usage": info["usage"],
+        }
+        return _reply(body)
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """Follow a thread: ``Last-Event-ID`` or ``?after=`` goes on from there, ``?once=1`` ends with the turn.
+
+        Without a position a reader gets the conversation as a snapshot, then everything that happens.
+        """
+        thread = await self._thread(request)
+        wanted = request.query.get("after") or request.headers.get("Last-Event-ID") or ""
+        after = self._position(thread, wanted)
+        history = None if after is not None else await self._adapter.archive.past(thread)
+        feed = Feed(
+            thread,
+            self._server.view,
+            after=after,
+            history=history,
+            once=request.query.get("once", "") in ("1", "true"),
+        )
+        return await self._server.stream(request, feed.chunks())
+
+    def _position(self, thread: Thread, event_id: str) -> tuple[Turn, int] | None:
+        turn_id, _, number = event_id.rpartition(".")
+        turn = thread.turns.get(turn_id)
+        if turn is None or not number.isdigit() or int(number) > turn.log.last:
+            return None  # gone or made up: the reader starts over with a snapshot
+        return turn, int(number)
+
+    # -- changing -----------------------------------------------------------------------------------------------
+
+    async def patch(self, request: web.Request) -> web.Response:
+        """Rename (``title``) or put aside (``archived``)."""
+        thread = await self._thread(request)
+        body = await self._server.json(request)
+        title, archived = body.get("title"), body.get("archived")
+        if title is not None and not (isinstance(title, str) and title.strip() and len(title) <= MAX_TITLE):
+            raise AguiError(422, "invalid_input", f"title must be a text of 1 to {MAX_TITLE} characters.")
+        if archived is not None and not isinstance(archived, bool):
+            raise AguiError(422, "invalid_input", "archived must be true or false.")
+        if title is None and archived is None:
+            raise AguiError(422, "invalid_input", "Give a title, archived, or both.")
+        await self._adapter.archive.change(thread, title=title.strip() if title else None, archived=archived)
+        info = await self._adapter.archive.info(thread)
+        return _reply({"threadId": thread.thread_id, "title": info["title"], "archived": info["archived"]})
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete a thread with its Hermes session. A turn that runs is stopped first."""
+        thread = await self._thread(request)
+        async with thread.lock:
+            await self._end(thread, "The user deleted the thread.")
+            await self._adapter.archive.delete(thread)
+            self._adapter.threads.drop(thread)
+        return _reply({"threadId": thread.thread_id, "deleted": True})
+
+    async def stop(self, request: web.Request) -> web.Response:
+        """Stop the thread's turn at once, running or parked. Idempotent."""
+        thread = await self._thread(request)
+        return _reply({"threadId": thread.thread_id, "stopped": await self._end(thread, "The user stopped the turn.")})
+
+    async def _end(self, thread: Thread, reason: str) -> bool:
+        turn = thread.current
+        if turn is None:
+            return False
+        await end_turn(self._adapter, turn, self._server.settings.interrupt_wait_seconds, reason)
+        return True
+
+    async def steer(self, request: web.Request) -> web.Response:
+        """Give the running turn a text that the model sees with its next tool result; 409 when none can take it."""
+        thread = await self._thread(request)
+        body = await self._server.json(request)
+        text = body.get("text")
+        if not isinstance(text, str) or not text.strip():
+            raise AguiError(422, "invalid_input", "text must be a text that is not empty.")
+        turn = thread.current
+        if turn is None or self._adapter.requests.parked(turn) or not self._adapter.steer(turn, text):
+            raise AguiError(409, "run_not_accepting_steer", "No turn is running that could take it; send a message.")
+        return _reply({"threadId": thread.thread_id, "turnId": turn.id, "steered": True}, 202)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Answer one open request; 404 unknown, 409 no longer open, 422 a payload that is no answer."""
+        thread = await self._thread(request)
+        requests = self._adapter.requests
+        pending = requests.find(list(thread.turns.values()), request.match_info["request_id"])
+        if pending is None:
+            raise AguiError(404, "no_such_request", "There is no such request on this thread.")
+        payload = await self._server.json(request)
+        if pending.request.kind == "client_tool":
+            content, error = payload.get("content", ""), payload.get("error", "")
+            if not isinstance(error, str) or not isinstance(content, (str, list)) or not (content or error):
+                raise AguiError(422, "invalid_answer", "Answer with content (a text or parts) or error (a text).")
+            answer = tool_answer({"content": content, "error": error})
+        else:
+            answer = read_answer(pending.request, payload, cancelled=payload.get("status") == "cancelled")
+        counted = requests.answer(pending, answer, thread.principal.id)
+        requests.still_parked(pending.turn)
+        return _reply({"requestId": pending.request.id, "status": "answered" if counted else "repeated"})
+
+
+def _reply(body: Any, status: int = 200) -> web.Response:
+    from .server import reply
+
+    return reply(body, status)
+
+
+def _number(text: str | None, default: int, most: int, name: str) -> int:
+    if text is None or text == "":
+        return default
+    if not text.isdigit() or not 0 <= int(text) <= most:
+        raise AguiError(422, "invalid_input", f"{name} must be a whole number from 0 to {most}.")
+    return int(text)
+
+
+def _millis(seconds: float | None) -> int:
+    return int((seconds or time.time()) * 1000)

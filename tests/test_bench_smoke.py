@@ -1,0 +1,44 @@
+"""`make bench` runs from end to end; what it measures is not judged here."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.e2e,
+    pytest.mark.skipif(find_spec("hermes_cli") is None, reason="needs hermes-agent==0.19.0"),
+]
+
+
+def test_quick_bench_fills_every_table(tmp_path: Path) -> None:
+    # A process left behind would keep standard error open, and this call would time out.
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--quick", "--out", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (data,) = tmp_path.glob("*.json")
+    result = json.loads(data.read_text())
+    assert [table["title"] for table in result["tables"]] == [
+        "Time to first text",
+        "Added delay, callback to client",
+        "Deltas per second in total",
+        "CPU per delta in the serving process",
+    ]
+    for table in result["tables"]:
+        assert table["rows"]
+        assert all(len(row) == len(table["head"]) for row in table["rows"])
+        assert all(sample > 0 for samples in table["samples"].values() for sample in samples), table["title"]
+    assert {bound["limit"] for bound in result["bounds"]} == {0.6, 2.0, 10.0}
+    page = data.with_suffix(".md").read_text()
+    assert page.count("| holds |") + page.count("| DOES NOT HOLD |") == len(result["bounds"])
