@@ -27,6 +27,7 @@ from .hermes_ask import (
     CONFIRM_SECONDS,
     approval_choices,
     approval_seconds,
+    bind_session,
     resolve_clarify,
     resolve_confirm,
     resolve_oldest,
@@ -265,6 +266,7 @@ class AguiAdapter(BasePlatformAdapter):
             turn = self.new_turn(thread, event.text or "", unsolicited=True)
         cycle = self._cycles[turn]
         cycle.started, cycle.submitted = True, False
+        bind_session(cycle.session_key)
         cycle.event_id = event.message_id
         cycle.authorized = event.internal or self.bridge.authorized(event.source)
         cycle.command = (event.text or "").lstrip().startswith("/")

@@ -5,6 +5,7 @@ Everything is checked before anything is done: one wrong answer leaves all of th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from .errors import AguiError
 from .events import AguiStream
 from .inputs import RunInput
 from .interrupts import interrupts, is_human
-from .requests import Answer, Pending, Requests, read_answer
+from .requests import DENY, Answer, Pending, Requests, read_answer
 from .session import Segment, Thread, Turn
 from .stream import Request, ToolResult
 
@@ -27,11 +28,11 @@ _GONE = (
 
 @dataclass
 class Answers:
-    """What a request answers. ``late``: tool messages for calls that nobody waits for (any more)."""
+    """What a request answers. ``message_ids``: the tool messages among it; ``unknown``: ids that name no request."""
 
     pairs: list[tuple[Pending, Answer]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
-    late: list[dict[str, Any]] = field(default_factory=list)
+    message_ids: list[str] = field(default_factory=list)
     uncovered: tuple[Request, ...] = ()
 
     @property
@@ -64,15 +65,12 @@ def collect(requests: Requests, thread: Thread, asked: RunInput) -> Answers:
         covered.add(pending.request.id)
         answer = read_answer(pending.request, entry.get("payload"), cancelled=entry.get("status") == "cancelled")
         found.pairs.append((pending, answer))
-    asked_by_call = {pending.request.call_id for pending, _ in found.pairs}
     tools, _ = asked.tail()
-    for message in tools:
-        call_id = message["toolCallId"]
-        pending = requests.find_call(turns, call_id)
+    for message in tools:  # a message for another call is none: CopilotKit makes up a result for an interrupt's call
+        pending = requests.find_call(turns, message["toolCallId"])
         if pending is not None:
             found.pairs.append((pending, tool_answer(message)))
-        elif call_id not in asked_by_call:  # CopilotKit adds a made-up result for the call of an interrupt: ignored
-            found.late.append(message)
+            found.message_ids.append(message["id"])
     if covered:
         open_now = {r.id: r for pending, _ in found.fresh for r in requests.open_requests(pending.turn)}
         found.uncovered = tuple(r for r in open_now.values() if is_human(r) and r.id not in covered)
@@ -141,11 +139,48 @@ def _tell_expired(follow: Follow, asked: RunInput, pending: Pending) -> None:
         ]
 
 
+def typed_answer(request: Request, text: str, *, commands_only: bool = False) -> Answer | None:
+    """What a typed message answers, as on every platform of the gateway: any text a question, its commands the rest.
+
+    For clients that know no interrupts: ``/approve [session|always]``, ``/deny [reason]``, ``/always``, ``/cancel``.
+    """
+    if request.kind == "clarify":
+        return None if commands_only else Answer(text=text)
+    word, _, rest = text.strip().partition(" ")
+    rest = rest.strip()
+    if request.kind == "approval":
+        choice = {"/approve": rest.lower() or "once", "/deny": DENY}.get(word.lower(), "")
+        return Answer(choice=choice, text=rest if choice == DENY else "") if choice in request.choices else None
+    if request.kind == "confirm":
+        choice = {"/approve": "once", "/always": "always", "/cancel": "cancel"}.get(word.lower(), "")
+        return Answer(choice=choice) if choice in request.choices else None
+    return None
+
+
+def late_results(asked: RunInput, thread: Thread, server_tools: Callable[[], Collection[str]]) -> list[dict[str, Any]]:
+    """Tool messages for client calls of which this process knows nothing: the gateway has restarted since.
+
+    A call that this process announced has had its result, and so has every call of a server tool.
+    """
+    late = [
+        message
+        for message in asked.tail()[0]
+        if message["toolCallId"] not in thread.call_ids and message["id"] not in thread.accepted
+    ]
+    if not late:
+        return []
+    names, taken = _call_names(asked), server_tools()
+    return [message for message in late if names.get(message["toolCallId"]) not in taken]
+
+
+def _call_names(asked: RunInput) -> dict[str, str]:
+    calls = [call for message in asked.messages for call in message.get("toolCalls") or []]
+    return {call["id"]: call["function"]["name"] for call in calls}
+
+
 def late_text(asked: RunInput, late: list[dict[str, Any]]) -> str:
-    """What the model is told of results that came when nobody waited for them (after a restart)."""
-    names = {
-        call["id"]: call["function"]["name"] for message in asked.messages for call in message.get("toolCalls") or []
-    }
+    """What the model is told of results that came when nobody waited for them."""
+    names = _call_names(asked)
     lines = []
     for message in late:
         answer = tool_answer(message)

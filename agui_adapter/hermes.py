@@ -367,7 +367,7 @@ def around_tool(next_call: Callable[[Any], Any], **kwargs: Any) -> Any:
 
 def _tool_beside(next_call: Callable[[Any], Any], args: Any) -> Any:
     """A tool of another agent of one of our sessions (``/background``; a subagent's context names no session)."""
-    key = session_key_here()
+    key = hermes_ask.session_key_here()
     bridge = next((bridge for bridge in tuple(_bridges) if bridge.owns(key)), None) if key else None
     if bridge is None:
         return next_call(args)

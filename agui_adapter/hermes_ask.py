@@ -136,6 +136,20 @@ def _claim(key: str, command: str) -> Any:
     return None
 
 
+def bind_session(session_key: str) -> None:
+    """Name the session of whatever this task starts: ``/background`` of 0.19 loses it, and would ask nobody."""
+    from tools.approval import set_current_session_key
+
+    set_current_session_key(session_key)
+
+
+def session_key_here() -> str:
+    """The session whose dangerous commands this thread would ask for; empty when it is none."""
+    from tools.approval import get_current_session_key
+
+    return str(get_current_session_key(default="") or "")
+
+
 class _Ears:
     """Lets ``/background`` ask: Hermes 0.19 asks only in sessions whose own turn runs, where the gateway listens.
 
@@ -295,6 +309,7 @@ def _tool_name(tool: Any) -> str:
 def server_tool_names() -> frozenset[str]:
     """Every tool that this process's agents may have, once Hermes's registry is filled (after the warm-up)."""
     try:
+        import model_tools  # noqa: F401 (fills the registry)
         import toolsets
         from tools.registry import registry
 

@@ -33,8 +33,11 @@ _POLL = 0.05  # seconds between looks at what has no event to wait for
 class Run:
     """One reader of a turn. ``chunks()`` gives bytes to write, each a whole number of frames."""
 
-    def __init__(self, turn: Turn, stream: AguiStream, *, after: int = 0, merge_ms: int = 0) -> None:
+    def __init__(
+        self, turn: Turn, stream: AguiStream, *, after: int = 0, merge_ms: int = 0, joins: bool = False
+    ) -> None:
         self.turn = turn
+        self._joins = joins  # in the middle of a turn: what was before comes as a snapshot
         self.position = self._start = after
         self.first = b""  # frames behind RUN_STARTED
         self._stream = stream
@@ -44,32 +47,40 @@ class Run:
         """Until the turn's end, or for ever as long as it runs: the caller cancels."""
         log, stream = self.turn.log, self._stream
         prefix = self.turn.id.encode() + b"."
+        frames: list[bytes] = []
         self.turn.readers += 1
         try:
             yield b"".join(stream.start()) + self.first
+            if self._joins:
+                yield b"".join(self._resync(0))
             while not stream.done:
                 batch = await log.read(self.position)
                 if self._merge and not batch.closed:
                     await asyncio.sleep(self._merge)
                     batch = log.take(self.position)
                 if batch.gap:
-                    whole = log.take(self._start, limit=sys.maxsize).events  # with the position that they end at
-                    self.position = whole[-1][0]
-                    frames = with_id(stream.resync([event for _, event in whole]), prefix + b"%d" % self.position)
+                    frames = self._resync(self._start)
                 else:
-                    frames = []
                     for position, event in _merged(batch.events) if self._merge else batch.events:
                         frames += with_id(stream.feed(event), prefix + b"%d" % position)
                         self.position = position
                 if frames:
-                    yield b"".join(frames)
+                    chunk, frames = b"".join(frames), []
+                    yield chunk
                 if batch.closed and not stream.done:  # the turn had ended before this run began to read it
                     yield b"".join(stream.feed(TurnFinished()))
         except Exception:  # the headers are out: what failed here can only be told in the stream
             logger.exception("agui: a stream failed")
-            yield b"".join(stream.fail("internal", "Something failed here; the operator's log says what."))
+            yield b"".join([*frames, *stream.fail("internal", "Something failed here; the operator's log says what.")])
         finally:
             self.turn.readers -= 1
+
+    def _resync(self, start: int) -> list[bytes]:
+        """All that is in the log behind position ``start``, as a snapshot."""
+        whole = self.turn.log.take(start, limit=sys.maxsize).events  # with the position that they end at
+        self.position = whole[-1][0] if whole else start
+        frames = self._stream.resync([event for _, event in whole])
+        return with_id(frames, b"%s.%d" % (self.turn.id.encode(), self.position))
 
 
 def _merged(events: list[tuple[int, StreamEvent]]) -> list[tuple[int, StreamEvent]]:

@@ -7,13 +7,24 @@ stream to the server. Thin: the rules are in ``answers``, ``history``, ``run`` a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from .answers import Answers, Follow, apply, collect, late_text, nothing_open, reinterrupt
+from .answers import (
+    Answers,
+    Follow,
+    apply,
+    collect,
+    late_results,
+    late_text,
+    nothing_open,
+    reinterrupt,
+    typed_answer,
+)
 from .errors import AguiError
 from .events import AguiStream
 from .history import Message, plan, transcript
@@ -64,7 +75,9 @@ class Runs:
         body = await request.read()
         asked = parse(body, max_messages=settings.max_messages)
         await wait_ready(adapter, settings.start_wait_seconds)
-        tools = read_tools(asked.tools, adapter.server_tools())
+        # On a thread: without the warm-up it is this that imports Hermes's tools.
+        taken = await asyncio.to_thread(adapter.server_tools) if asked.tools else frozenset()
+        tools = read_tools(asked.tools, taken)
         thread = adapter.threads.get(principal, asked.thread_id)
         explicit = request.headers.get("Idempotency-Key", "").strip()[:200]
         key = f"key:{explicit}" if explicit else f"run:{thread.chat_id}:{asked.run_id}"
@@ -78,10 +91,9 @@ class Runs:
             if answering is not None:
                 return answering
             new = self._new_input(thread, asked)
-            clarify = self._open_question(thread)
-            if clarify is not None:
-                # A message typed while the agent asks is the answer, as on every platform of the gateway.
-                follow = apply(adapter, thread, asked, Answers([(clarify, Answer(text=new.text))]))
+            typed = self._typed_answer(thread, new.text)
+            if typed is not None:
+                follow = apply(adapter, thread, asked, Answers([typed]))
                 thread.accept(new.ids)
                 self._kept(claim, follow.turn, follow.position, asked.run_id)
                 return await self._server.stream(request, self._follow(asked, follow).chunks())
@@ -97,9 +109,13 @@ class Runs:
                 client_tools=tools,
                 run_id=asked.run_id,
             )
-            segment = turn.begin_run(position, asked.run_id, asked.peer, prepared.base)
+            base, joins = prepared.base, position > 0
+            if joins:  # by steering: this client may hold a part of the turn already, or nothing of it
+                base = [message for message in asked.messages if not message["id"].startswith(f"{turn.id}-")]
+            segment = turn.begin_run(position, asked.run_id, asked.peer, base)
             self._kept(claim, turn, position, asked.run_id)
-            run = Run(turn, self._stream(asked.thread_id, turn, segment), after=position, merge_ms=settings.merge_ms)
+            stream = self._stream(asked.thread_id, turn, segment, whole=joins)
+            run = Run(turn, stream, after=position, merge_ms=settings.merge_ms, joins=joins)
             run.first = self._first(asked.thread_id, segment, prepared)
             if position == 0:
                 turn.readers += 1  # until the reader itself counts: a turn about to be read is not unread
@@ -173,21 +189,25 @@ class Runs:
     # -- new input ----------------------------------------------------------------------------------------------
 
     def _new_input(self, thread: Thread, asked: RunInput) -> NewInput:
-        """New user messages, or results of client tools that came when nobody waited for them any more."""
-        tools, users = asked.tail()
-        late = [message for message in tools if message["id"] not in thread.accepted]
-        if late and not users:
-            text = late_text(asked, late)
-            shown = [{"id": f"{late[0]['id']}-late", "role": "user", "content": text}]
-            return NewInput(text, [message["id"] for message in late], shown)
-        return new_input(asked.messages, thread.accepted)
+        """New user messages, behind results of client tools that nobody waits for any more (after a restart)."""
+        late = late_results(asked, thread, self._adapter.server_tools)
+        if not late:
+            return new_input(asked.messages, thread.accepted)
+        text, ids = late_text(asked, late), [message["id"] for message in late]
+        shown: list[Message] = [{"id": f"{ids[0]}-late", "role": "user", "content": text}]
+        if all(message["id"] in thread.accepted for message in asked.tail()[1]):
+            return NewInput(text, ids, shown)
+        new = new_input(asked.messages, thread.accepted)
+        return replace(new, text=f"{text}\n\n{new.text}", ids=[*ids, *new.ids], messages=[*shown, *new.messages])
 
-    def _open_question(self, thread: Thread) -> Pending | None:
+    def _typed_answer(self, thread: Thread, text: str) -> tuple[Pending, Answer] | None:
+        """A message typed while the agent asks may be the answer, as on every platform of the gateway."""
         turn = thread.current
-        if turn is None or self._server.settings.parked == "refuse":
-            return None
-        waiting = [p for p in self._adapter.requests.of_turn(turn, True) if p.request.kind == "clarify"]
-        return waiting[0] if waiting else None
+        for pending in self._adapter.requests.of_turn(turn, True) if turn is not None else ():
+            answer = typed_answer(pending.request, text, commands_only=self._server.settings.parked == "refuse")
+            if answer is not None:
+                return pending, answer
+        return None
 
     async def _prepare(self, thread: Thread, asked: RunInput, new: NewInput) -> Prepared:
         """Make the client's messages and Hermes's agree, before the new input runs. Under the thread's lock."""
@@ -224,7 +244,7 @@ class Runs:
     async def _answer(
         self, request: web.Request, thread: Thread, asked: RunInput, claim: _Claim
     ) -> web.StreamResponse | None:
-        """The response to a run that answers open questions or calls; None if it answers none."""
+        """The response to a run that answers open questions or calls; None if there is (more) to do for a new turn."""
         adapter = self._adapter
         _, users = asked.tail()
         new = [message for message in users if message["id"] not in thread.accepted]
@@ -235,20 +255,35 @@ class Runs:
                 return await self._server.frames(request, reinterrupt(bare, found.uncovered))
             if not found.pairs and found.unknown and not new:
                 raise nothing_open(found)
+            if not found.pairs and not new and not late_results(asked, thread, adapter.server_tools):
+                return await self._again(request, thread, asked)
             if not found.pairs or (new and not found.fresh):
                 return None
             follow = apply(adapter, thread, asked, found)
         except AguiError as error:
             # The documented answer to a wrong or stale resume: the client keeps its interrupts and may try again.
             return await self._server.frames(request, [*bare.start(), *bare.fail(error.code, error.message)])
+        thread.accept(found.message_ids)
         if new:
             text = new_input(asked.messages, thread.accepted)
-            if adapter.steer(follow.turn, text.text):
-                thread.accept(text.ids)
-            else:
-                follow.notices.append(("not_taken", {"messageIds": text.ids}))
+            if not adapter.steer(follow.turn, text.text):
+                # Nothing of it runs that could take the message: it begins a turn of its own, behind this one.
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(follow.turn.done.wait(), self._server.settings.interrupt_wait_seconds)
+                return None
+            thread.accept(text.ids)
         self._kept(claim, follow.turn, follow.position, asked.run_id)
         return await self._server.stream(request, self._follow(asked, follow).chunks())
+
+    async def _again(self, request: web.Request, thread: Thread, asked: RunInput) -> web.StreamResponse | None:
+        """A request that brings nothing to a thread that waits is told again for what it waits."""
+        turn = thread.current
+        if turn is None or not self._adapter.requests.parked(turn):
+            return None
+        position = turn.parked_at - 1
+        segment = turn.begin_run(position, asked.run_id, asked.peer, asked.messages)
+        run = Run(turn, self._stream(asked.thread_id, turn, segment), after=position)
+        return await self._server.stream(request, run.chunks())
 
     def _follow(self, asked: RunInput, follow: Follow) -> Run:
         base = asked.messages if follow.messages is None else follow.messages
@@ -262,7 +297,8 @@ class Runs:
 
     # -- streams ------------------------------------------------------------------------------------------------
 
-    def _stream(self, thread_id: str, turn: Turn, segment: Segment) -> AguiStream:
+    def _stream(self, thread_id: str, turn: Turn, segment: Segment, *, whole: bool = False) -> AguiStream:
+        """The translator of a run; ``whole``: it is fed the turn from its beginning, whatever the segment's start."""
         return AguiStream(
             thread_id,
             segment.run_id,
@@ -270,7 +306,7 @@ class Runs:
             peer=segment.peer,
             view=self._server.view,
             base=segment.base,
-            open_calls=turn.open_calls(segment.start),
+            open_calls=() if whole else turn.open_calls(segment.start),
         )
 
     def _first(self, thread_id: str, segment: Segment, prepared: Prepared) -> bytes:

@@ -125,7 +125,7 @@ class Tap:
             self._stop_reasoning()
             self._close_calls(_NO_RESULT)
             self._step = _Step()
-            if self.agent_turns > 1:
+            if self._live and self.agent_turns > 1:
                 self._append(GatewayNotice("further_turn", "The gateway runs a message that came too late as well."))
 
     def end(self, *, completed: bool, interrupted: bool) -> None:

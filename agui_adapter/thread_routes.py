@@ -91,7 +91,8 @@ class ThreadRoutes:
         turn = thread.current if thread is not None else None
         if turn is None:
             return "idle"
-        return "parked" if self._adapter.requests.parked(turn) else "running"
+        waits = self._adapter.requests.parked(turn) or self._adapter.holds_only(turn)
+        return "parked" if waits else "running"
 
     async def get(self, request: web.Request) -> web.Response:
         """One thread: its messages, what is open, and the turn that runs now with its newest event's id."""

@@ -49,7 +49,7 @@ def _tables(quick: bool, parts: tuple[str, ...] | list[str]) -> Iterator[Table]:
             yield delay.measure(rig, paced=40 if quick else 1000, unpaced=200 if quick else 5000)
         if "rate" in parts:
             _say("deltas per second")
-            yield rate.measure(rig, deltas=200 if quick else 3000, rounds=1 if quick else 3)
+            yield rate.measure(rig, deltas=200 if quick else 3000, rounds=1 if quick else 5)
     # The gateway has ended by now: nothing else of ours runs while CPU time is counted.
     if "cpu" in parts:
         _say("CPU per delta")

@@ -211,6 +211,10 @@ def test_a_busy_thread_is_steered(model: GatedModel, make_gateway: Callable[...,
     run.finish().succeeded()
     steered.finish().succeeded()
     assert run.texts()[-1] == "Done."
+    assert steered.texts() == ["Done."]
+    snapshot = next(event["messages"] for event in steered.of("MESSAGES_SNAPSHOT"))
+    assert [message["role"] for message in snapshot] == ["user", "assistant"]
+    assert snapshot[1]["content"] == "I work." and len(snapshot[1]["toolCalls"]) == 1
     assert mark in json.dumps(model.requests[-1])
     assert len(chat.sessions()) == 1
 
