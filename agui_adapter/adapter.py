@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import functools
 import logging
 import os
 import time
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from gateway.config import Platform, PlatformConfig
-from gateway.platforms.base import BasePlatformAdapter, MessageEvent, ProcessingOutcome, SendResult
+from gateway.platforms.base import MessageEvent, ProcessingOutcome, SendResult
 from gateway.session import SessionSource
-from gateway.stream_events import Commentary, MessageChunk, MessageStop, ToolCallChunk
+from gateway.stream_events import Commentary, GatewayNotice, MessageChunk, MessageStop, ToolCallChunk
 
+from . import media_out
 from .archive import Archive
-from .config import ConfigError, Settings, load
+from .auth import OWNER
+from .config import ConfigError, Settings, load, public_base
 from .cycle import Cycle
+from .files import FileError, Files
 from .hermes import Bridge, redact, session_key_here
 from .hermes_ask import (
     CONFIRM_SECONDS,
@@ -34,18 +40,29 @@ from .hermes_ask import (
     server_tool_names,
 )
 from .hermes_history import Sessions, home
+from .hermes_media import message_type, without_tags
+from .hermes_observe import Others, Watcher
 from .log import EventLog
+from .media_out import FileSender
+from .observe import Observer
 from .requests import DENY, Answer, Pending, Requests, new_id
+from .run import end_turn
 from .server import Server
-from .session import Principal, Thread, Threads, Turn
-from .store import Store
-from .stream import Request
+from .session import Principal, Thread, Threads, Turn, plain_names
+from .store import UNSOLICITED, Store, store_path
+from .stream import Attachment, MessageStart, Request
 from .tools import ClientTool
 
 logger = logging.getLogger("hermes_agui")
 
+_ARRIVALS_SECONDS = 1.0  # between looks for messages that other processes left
+# Hermes 0.19.0 says this in every new chat until a home channel is set, and asks neither a setting nor the adapter
+# (gateway/run.py, _handle_message_with_agent). To set one per browser tab is no use: it is not shown.
+_NO_HOME = "📬 No home channel is set for "
+_one_shot: contextvars.ContextVar[bool] = contextvars.ContextVar("agui_one_shot", default=False)
 
-class AguiAdapter(BasePlatformAdapter):
+
+class AguiAdapter(FileSender):
     """One AG-UI platform inside one gateway."""
 
     # No edits: the gateway then makes no stream consumer of its own and sends the final text once (HERMES: run.py,
@@ -59,11 +76,14 @@ class AguiAdapter(BasePlatformAdapter):
         self.settings: Settings | None = None
         self.bridge = Bridge(self)
         self.threads = Threads(ttl_seconds=300)
+        self.blind = ""  # why turns of this gateway cannot be tapped, if so
         self._cycles: dict[Turn, Cycle] = {}
         self._by_key: dict[str, Thread] = {}
         self._tasks: set[asyncio.Future[None]] = set()
         self._server: Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
+        self._arrivals: asyncio.Task[None] | None = None
+        self.observer: Observer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # -- lifecycle ------------------------------------------------------------------------------------------
@@ -90,21 +110,44 @@ class AguiAdapter(BasePlatformAdapter):
             self._set_fatal_error("agui_port", message, retryable=False)
             return False
         self._server = server
-        self.requests = Requests(self._loop, settings.max_parked, self._request_closed)
-        self.archive = Archive(Store(home() / "agui.db"), Sessions(self.gateway_runner), self._key_of)
+        self.requests = Requests(self._loop, settings.max_parked, self._request_closed, self._request_limit)
+        sessions = Sessions(self.gateway_runner)
+        view, chars = server.view, settings.max_tool_result_chars
+        self.archive = Archive(Store(store_path(home())), sessions, self.key_of, view, chars)
         self.archive.store.open()
+        self.files = Files(
+            self.archive.store,
+            home() / "agui_files",
+            ttl_seconds=settings.file_ttl_seconds,
+            most_bytes=settings.file_store_bytes,
+        )
+        self.files.base = public_base(settings, server.port)
+        await asyncio.to_thread(self.files.open)
+        self.archive.files = self.files
+        sessions.shown = self.shown
+        self.others = Others(self.gateway_runner, sessions)
+        if settings.observe:
+            self.observer = Observer(
+                self._loop,
+                log_bytes=settings.log_bytes_per_turn,
+                max_result_chars=settings.max_tool_result_chars,
+                keep_seconds=settings.turn_ttl_seconds,
+                record=self.archive.record,
+            )
+            self.bridge.watcher = Watcher(self.bridge, self.observer, sessions)
         self.bridge.open(
             self.requests,
             client_tool_seconds=settings.client_tool_timeout_seconds,
             approval_seconds=settings.approval_timeout_seconds,
         )
         self.bridge.enlarge_executor(settings.workers)
-        reason = self.bridge.untappable()
-        if reason:
-            logger.warning("agui: no live stream: %s", reason)
+        self.blind = self.bridge.untappable()
+        if self.blind:
+            logger.warning("agui: no live stream: %s", self.blind)
         if settings.warmup and not is_reconnect:
             self.warming = self.bridge.warm("local")
         self._sweeper = asyncio.create_task(self._sweep(), name="agui-sweep")
+        self._arrivals = asyncio.create_task(self._take_arrivals(), name="agui-arrivals")
         self._mark_connected()
         logger.info("agui: serving AG-UI at http://%s:%s/agui", settings.host, server.port)
         return True
@@ -112,12 +155,15 @@ class AguiAdapter(BasePlatformAdapter):
     async def disconnect(self) -> None:
         """Stop serving: every open stream gets its end, the port is free afterwards."""
         self._mark_disconnected()
-        sweeper, self._sweeper = self._sweeper, None
-        if sweeper is not None:
-            sweeper.cancel()
+        for task in (self._sweeper, self._arrivals):
+            if task is not None:
+                task.cancel()
+        self._sweeper = self._arrivals = None
         for cycle in list(self._cycles.values()):
             self._finish(cycle, "failed", "gateway_stopped", "The gateway is shutting down; ask again when it is back.")
         self.requests.cancel_all("The gateway is shutting down.")
+        if self.observer is not None:
+            self.observer.close()
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
@@ -144,11 +190,18 @@ class AguiAdapter(BasePlatformAdapter):
             await asyncio.sleep(30)
             for turn in self.threads.sweep(time.monotonic(), lambda turn: bool(self.requests.open_requests(turn))):
                 self.requests.forget(turn)
+            known = self.threads.by_chat
+            self._by_key = {key: one for key, one in self._by_key.items() if known(one.chat_id) is one}
+            if self.observer is not None:
+                self.observer.sweep(time.monotonic())
+            self.archive.later(self.files.sweep)
 
     # -- in -------------------------------------------------------------------------------------------------
 
-    def _key_of(self, thread: Thread) -> str:
-        return self.bridge.session_key(self.source_of(thread))
+    def key_of(self, thread: Thread) -> str:
+        """The session key of a thread of ours, or of one that stands for a watched session. Any thread."""
+        watched = self.observer.key_of(thread) if self.observer is not None else None
+        return watched or self.bridge.session_key(self.source_of(thread))
 
     async def known_thread(self, principal: Principal, thread_id: str) -> Thread | None:
         """The principal's thread of that id, if it was ever used."""
@@ -190,7 +243,11 @@ class AguiAdapter(BasePlatformAdapter):
         log = EventLog(self.loop, self.settings.log_bytes_per_turn)
         before = self._cycles.get(thread.current) if thread.current is not None else None
         turn = thread.begin(log, text=text, context=context, unsolicited=unsolicited, client_tools=client_tools)
-        cycle = self._cycles[turn] = Cycle(turn, max_result_chars=self.settings.max_tool_result_chars)
+        if self.settings.detach == "stop" and not unsolicited:  # nobody's reader began what the gateway runs by itself
+            turn.on_unread = self._unread
+        cycle = self._cycles[turn] = Cycle(
+            turn, max_result_chars=self.settings.max_tool_result_chars, shown=self.shown, blind=bool(self.blind)
+        )
         cycle.session_key = self.bridge.session_key(self.source_of(thread))
         self._by_key[cycle.session_key] = thread
         self.bridge.watch(cycle.session_key, cycle.tap)
@@ -202,11 +259,22 @@ class AguiAdapter(BasePlatformAdapter):
     async def submit(self, turn: Turn) -> None:
         """Hand the turn's message to the gateway's pipeline; returns as soon as it is accepted."""
         event = MessageEvent(
-            text=turn.text, source=self.source_of(turn.thread), message_id=turn.message_id, raw_message=turn
+            text=turn.text,
+            message_type=message_type(one.kind for one in turn.media),
+            source=self.source_of(turn.thread),
+            message_id=turn.message_id,
+            raw_message=turn,
+            media_urls=[one.path for one in turn.media],
+            media_types=[one.mime for one in turn.media],
         )
         accepted = self._cycles.get(turn)
         if accepted is not None:
             accepted.submitted = True
+        if turn.thread.shared and accepted is not None and self.bridge.taken_elsewhere(accepted.session_key):
+            turn.append(
+                GatewayNotice("session_busy", "The other chat of this session is being answered; this comes next.")
+            )
+        token = _one_shot.set(turn.one_shot)  # the gateway's task for the message copies the context
         try:
             await self.handle_message(event)
         except Exception as error:
@@ -214,6 +282,14 @@ class AguiAdapter(BasePlatformAdapter):
             cycle = self._cycles.get(turn)
             if cycle is not None:
                 self._finish(cycle, "failed", "not_accepted", redact(f"The gateway did not take the message: {error}"))
+        finally:
+            _one_shot.reset(token)
+
+    @property
+    def supports_async_delivery(self) -> bool:
+        """Whether what ends after the turn may be promised to this caller; read once for each message (gateway/run.py,
+        _set_session_env). True for a thread, which has a feed and a store; False in turns of one-shot callers."""
+        return not _one_shot.get()
 
     def thread_of(self, session_key: str) -> Thread | None:
         """The thread of a session key, if it has had a turn in this process. Any thread."""
@@ -235,23 +311,56 @@ class AguiAdapter(BasePlatformAdapter):
         cycle = self._cycles.get(turn)
         if cycle is None:
             return False
+        turn.stopping = True
+        self._not_taken(cycle)  # or the gateway would run it as a further turn after the end
         asked = self.bridge.interrupt(cycle.session_key)
         self.requests.cancel_turn(turn, reason, beside=cycle.idle)
         if cycle.idle:
             self._finish(cycle, "cancelled")
         return asked
 
+    def _unread(self, turn: Turn) -> None:
+        """The last reader of a turn has left, or what it waited for is closed while nobody reads it."""
+        assert self.settings is not None
+        if turn.grace is None:
+            # Never at once: between two readers of one request there is an instant without any.
+            seconds = max(self.settings.grace_seconds, 0.2)
+            turn.grace = self.loop.call_later(seconds, self._grace_over, turn)
+
+    def _grace_over(self, turn: Turn) -> None:
+        turn.grace = None
+        if turn.readers or turn not in self._cycles or self.requests.parked(turn) or self.holds_only(turn):
+            return
+        assert self.settings is not None
+        logger.info("agui: nobody reads %s on %s: it is stopped (agui.detach)", turn.id, turn.thread.chat_id)
+        reason = "The user has left."
+        self._keep(asyncio.ensure_future(end_turn(self, turn, self.settings.interrupt_wait_seconds, reason)))
+
     async def abandon(self, turn: Turn) -> None:
         """End a turn that does not end by itself: cancel the gateway's task for it, fence what still writes."""
         cycle = self._cycles.get(turn)
         if cycle is not None:
+            await self.bridge.give_up(cycle.session_key, self.source_of(turn.thread))
             await self.cancel_session_processing(cycle.session_key)
             self._finish(cycle, "cancelled")
 
     def steer(self, turn: Turn, text: str) -> bool:
         """Give a running turn a text that the model sees with its next tool result."""
         cycle = self._cycles.get(turn)
-        return cycle is not None and self.bridge.steer(cycle.session_key, text)
+        if cycle is None or turn.stopping or not cycle.tap.open_turns:
+            return False
+        return self.bridge.steer(cycle.session_key, text)
+
+    def _not_taken(self, cycle: Cycle) -> None:
+        """Text that was steered into the turn and that its model will not see: say so."""
+        text = self.bridge.unsteer(cycle.session_key)
+        ours = cycle.turn.steered_text
+        if ours and ours in text:  # no user's text: the next turn tells it
+            text = text.replace(ours, "").strip()
+            cycle.turn.thread.context = ""
+            cycle.turn.thread.document.model_forgot()
+        if text:
+            cycle.tap.notice("steer_not_taken", "The turn ended before the agent could read this text.", text=text)
 
     # -- the gateway's processing hooks ---------------------------------------------------------------------
 
@@ -260,14 +369,20 @@ class AguiAdapter(BasePlatformAdapter):
         turn = event.raw_message if isinstance(event.raw_message, Turn) else None
         if turn is None or turn not in self._cycles:
             source = event.source
-            thread = self.threads.adopt(source.chat_id, source.user_id or "")
+            thread = await self.thread_of_chat(source.chat_id)
+            if thread is None:
+                thread = self.threads.adopt(source.chat_id, source.user_id or "")
+            await self.archive.load(thread)  # or its record would claim every earlier row of the session
             if thread.current is not None and not self.holds_only(thread.current):
                 await thread.current.done.wait()
             turn = self.new_turn(thread, event.text or "", unsolicited=True)
+            self.archive.begin(turn, UNSOLICITED)
         cycle = self._cycles[turn]
         cycle.started, cycle.submitted = True, False
         bind_session(cycle.session_key)
         cycle.event_id = event.message_id
+        if not event.channel_prompt and turn.thread.system:
+            event.channel_prompt = turn.thread.system  # the same each turn: another would cost the prompt cache
         cycle.authorized = event.internal or self.bridge.authorized(event.source)
         cycle.command = (event.text or "").lstrip().startswith("/")
         task = asyncio.current_task()
@@ -305,8 +420,10 @@ class AguiAdapter(BasePlatformAdapter):
         for pending in self.requests.of_turn(cycle.turn, True):
             if not pending.beside:
                 self.requests.close(pending, "cancelled", Answer(error="The turn is over."))
+        self._not_taken(cycle)
         cycle.close(outcome, self.bridge.kept_texts(cycle.session_key) if outcome == "failed" else ())
         self.bridge.release(cycle.session_key, cycle.tap)
+        cycle.turn.thread.accept(cycle.tap.late_inputs)
         cycle.turn.thread.end(cycle.turn, outcome, code, redact(message) if message else "")
         if record:
             self.archive.record(cycle.turn, outcome)
@@ -320,27 +437,181 @@ class AguiAdapter(BasePlatformAdapter):
         reply_to: str | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> SendResult:
-        """What the gateway says in a chat: the answer, a command's reply, a notice, a late result."""
-        if self.bridge.stopping():
+        """What the gateway says in a chat: the answer, a command's reply, a notice, a late result. Any loop."""
+        if asyncio.get_running_loop() is self.loop:
+            return await self._said(chat_id, content, reply_to, metadata, elsewhere=False)
+        # tools/send_message_tool.py calls this on a loop of its own worker thread.
+        said = self._said(chat_id, content, reply_to, metadata, elsewhere=True)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(said, self.loop))
+
+    async def _said(
+        self, chat_id: str, content: str, reply_to: str | None, metadata: dict[str, Any] | None, *, elsewhere: bool
+    ) -> SendResult:
+        if content.startswith(_NO_HOME):
+            return SendResult(success=True)
+        stopping = self.bridge.stopping()
+        if stopping:
             await self._settle()
-        thread = self.threads.by_chat(chat_id)
+        thread = await self.thread_of_chat(chat_id)
         if thread is None:
-            return SendResult(success=False, error="no such AG-UI thread in this process")
+            return SendResult(success=False, error=f"There is no AG-UI thread {chat_id}: name <principal>.<thread id>.")
         turn = thread.current
         cycle = self._cycles.get(turn) if turn is not None else None
-        if cycle is None:
-            self._deliver(thread, content)
+        about, here = metadata or {}, session_key_here()
+        if turn is None or cycle is None:
+            # What is said to all chats as the gateway stops is no message of the conversation.
+            kept = not stopping or elsewhere or "job_id" in about
+            message_id = self._deliver(thread, content, kept=kept)
+        elif "job_id" in about or (here and here != cycle.session_key) or (elsewhere and not here):
+            message_id = self._deliver_behind(turn, content)
         else:
-            cycle.said(content, reply_to, bool((metadata or {}).get("notify") is True))
-        return SendResult(success=True, message_id=turn.id if turn is not None else None)
+            cycle.said(content, reply_to, about.get("notify") is True)
+            message_id = turn.id
+        return SendResult(success=True, message_id=message_id)
 
-    def _deliver(self, thread: Thread, content: str) -> None:
-        """A message that belongs to no running turn: a closed turn of its own in the thread."""
+    async def thread_of_chat(self, chat_id: str) -> Thread | None:
+        """The thread of a chat: one that this process has met, one that the store knows, or a plain new one.
+
+        The home channel may name a thread that was never used.
+        """
+        thread = self.threads.by_chat(chat_id)
+        if thread is None:
+            record = await self.archive.run(lambda: self.archive.store.thread(chat_id))
+            names = (record.principal, record.thread_id) if record is not None else plain_names(chat_id)
+            if names is None:
+                return None
+            thread = self.threads.get(OWNER if names[0] == OWNER.id else Principal(names[0]), names[1])
+        return thread
+
+    def _deliver(self, thread: Thread, content: str, message_id: str = "", *, kept: bool = True) -> str:
+        """A message that belongs to no running turn: a closed turn of its own in the thread. Returns its id."""
+        message_id = message_id or f"late-{uuid.uuid4().hex}"
         turn = self.new_turn(thread, "", unsolicited=True)
-        cycle = self._cycles[turn]
-        cycle.tap.commentary(content)
-        self._keep(asyncio.ensure_future(self.archive.deliver(thread, turn, content)))
-        self._finish(cycle, "success", record=False)
+        turn.append(MessageStart(message_id))
+        turn.append(Commentary(content))
+        if kept:
+            again = self.bridge.starting()  # what a crash kept back is said again then (gateway/delivery_ledger.py)
+            self._keep(asyncio.ensure_future(self.archive.deliver(thread, message_id, content, again=again)))
+        self._finish(self._cycles[turn], "success", record=False)
+        return message_id
+
+    def _deliver_behind(self, turn: Turn, content: str, message_id: str = "") -> str:
+        """A message from elsewhere while a turn runs: announced in it at once, a message of the thread after it."""
+        message_id = message_id or f"late-{uuid.uuid4().hex}"
+        turn.append(GatewayNotice("message", content, extra={"messageId": message_id}))
+        # Kept at once, in case the process dies, and again at its place behind the turn.
+        self._keep(asyncio.ensure_future(self.archive.deliver(turn.thread, message_id, content)))
+        self._keep(asyncio.ensure_future(self._deliver_when_free(turn.thread, content, message_id)))
+        return message_id
+
+    async def _deliver_when_free(self, thread: Thread, content: str, message_id: str) -> None:
+        while (turn := thread.current) is not None and not self.holds_only(turn):
+            await turn.done.wait()
+        self._deliver(thread, content, message_id)
+
+    # -- files ----------------------------------------------------------------------------------------------
+
+    def shown(self, text: str) -> str:
+        """A text of the agent's as a person sees it: without the tags that send files. Any thread."""
+        return without_tags(text, self.files.was_sent)
+
+    async def send_file(
+        self,
+        chat_id: str,
+        path: str,
+        *,
+        name: str | None = None,
+        caption: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> SendResult:
+        """A file that the agent sends in a chat. Any loop."""
+        elsewhere = asyncio.get_running_loop() is not self.loop
+        return await media_out.on_loop(
+            self.loop, self._sent(chat_id, path, name or "", caption or "", metadata or {}, elsewhere)
+        )
+
+    async def send_address(
+        self, chat_id: str, url: str, *, caption: str | None = None, metadata: dict[str, Any] | None = None
+    ) -> SendResult:
+        """A picture elsewhere that the agent sends by its address. Any loop."""
+        elsewhere = asyncio.get_running_loop() is not self.loop
+        return await media_out.on_loop(
+            self.loop, self._sent(chat_id, url, "", caption or "", metadata or {}, elsewhere, address=True)
+        )
+
+    async def _sent(
+        self,
+        chat_id: str,
+        what: str,
+        name: str,
+        caption: str,
+        about: Mapping[str, Any],
+        elsewhere: bool,
+        *,
+        address: bool = False,
+    ) -> SendResult:
+        thread = await self.thread_of_chat(chat_id)
+        if thread is None:
+            return SendResult(success=False, error=f"There is no AG-UI thread {chat_id}: name <principal>.<thread id>.")
+        turn = thread.current
+        cycle = self._cycles.get(turn) if turn is not None else None
+        if cycle is not None and self._from_elsewhere(cycle, about, elsewhere):
+            cycle = None
+        if address and cycle is not None and cycle.tap.said(what):
+            return SendResult(success=True)  # its text shows the picture already
+        message_id = cycle.tap.new_id("f") if cycle is not None else f"late-{uuid.uuid4().hex}"
+        make = media_out.pointed if address else functools.partial(media_out.stored, name=name)
+        try:
+            file = await make(self.files, thread, cycle, what, message_id=message_id, caption=caption)
+        except FileError as error:
+            logger.info("agui: a file was not sent: %s", error)
+            if cycle is not None:
+                cycle.tap.notice("attachment_failed", media_out.refusal(what, error))
+            return SendResult(success=False, error=str(error))
+        if cycle is not None:
+            cycle.tap.attach(file)
+        else:
+            self._keep(asyncio.ensure_future(self._deliver_file(thread, file)))
+        return SendResult(success=True, message_id=message_id)
+
+    async def _deliver_file(self, thread: Thread, file: Attachment) -> None:
+        """A file that belongs to no running turn: a closed turn of its own in the thread, when that is free."""
+        await self.archive.deliver(thread, file.message_id, media_out.shown(file))
+        while (turn := thread.current) is not None and not self.holds_only(turn):
+            await turn.done.wait()
+        turn = self.new_turn(thread, "", unsolicited=True)
+        turn.append(file)
+        self._keep(asyncio.ensure_future(self.archive.deliver(thread, file.message_id, media_out.shown(file))))
+        self._finish(self._cycles[turn], "success", record=False)
+
+    def _from_elsewhere(self, cycle: Cycle, about: Mapping[str, Any], elsewhere: bool) -> bool:
+        """Whether something is sent beside the turn that runs: by a cron job, another session, another process."""
+        here = session_key_here()
+        return "job_id" in about or bool(here and here != cycle.session_key) or (elsewhere and not here)
+
+    async def _take_arrivals(self) -> None:
+        """Messages that other processes have left for threads (a cron job run by hand: gateway_plugins/agui)."""
+        store = self.archive.store
+        while True:
+            for message_id, chat_id, content in await self.archive.run(store.arrivals):
+                thread = await self.thread_of_chat(chat_id)
+                if thread is None:
+                    logger.warning("agui: a message for %s was dropped: there is no such thread", chat_id)
+                elif thread.current is not None and not self.holds_only(thread.current):
+                    self._deliver_behind(thread.current, content, message_id)
+                else:
+                    self._deliver(thread, content, message_id)
+                self.archive.later(functools.partial(store.arrived, message_id))
+            await asyncio.sleep(_ARRIVALS_SECONDS)
+
+    def _request_limit(self, turn: Turn) -> float:
+        """Seconds that a request may be open: few where another chat waits for the same session. Any thread."""
+        assert self.settings is not None
+        return self.settings.shared_request_seconds if turn.thread.shared else 0.0
+
+    def gateway_begins(self, thread: Thread) -> bool:
+        """Whether the gateway has begun to process something in the thread that has no turn yet."""
+        return thread.current is None and self.bridge.session_key(self.source_of(thread)) in self._active_sessions
 
     async def _settle(self) -> None:
         """The gateway shuts down and tells its chats so, before it looks whether anything still runs.
@@ -453,6 +724,8 @@ class AguiAdapter(BasePlatformAdapter):
     def _request_closed(self, pending: Pending) -> None:
         """A turn that was only made to hold a question ends with it (a confirmation ends its turn by itself)."""
         cycle = self._cycles.get(pending.turn)
+        if cycle is not None and pending.turn.on_unread is not None and not pending.turn.readers:
+            self._unread(pending.turn)
         if cycle is None or not cycle.idle or pending.request.kind == "confirm":
             return
         if not self.requests.of_turn(pending.turn, only_open=True):

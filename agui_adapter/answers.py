@@ -15,7 +15,8 @@ from .inputs import RunInput
 from .interrupts import interrupts, is_human
 from .requests import DENY, Answer, Pending, Requests, read_answer
 from .session import Segment, Thread, Turn
-from .stream import Request, ToolResult
+from .state import same
+from .stream import Request, ToolCall, ToolResult
 
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
@@ -33,7 +34,7 @@ class Answers:
     pairs: list[tuple[Pending, Answer]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     message_ids: list[str] = field(default_factory=list)
-    uncovered: tuple[Request, ...] = ()
+    uncovered: tuple[Request, ...] = ()  # all that are open, when the answers leave one of them out
 
     @property
     def fresh(self) -> list[tuple[Pending, Answer]]:
@@ -50,6 +51,8 @@ class Follow:
     segment: Segment
     notices: list[tuple[str, Any]] = field(default_factory=list)
     messages: list[dict[str, Any]] | None = None  # a snapshot to begin with
+    state: Any = None  # the thread's document, and whether the client must be told it
+    tells_state: bool = False
 
 
 def collect(requests: Requests, thread: Thread, asked: RunInput) -> Answers:
@@ -72,9 +75,19 @@ def collect(requests: Requests, thread: Thread, asked: RunInput) -> Answers:
             found.pairs.append((pending, tool_answer(message)))
             found.message_ids.append(message["id"])
     if covered:
-        open_now = {r.id: r for pending, _ in found.fresh for r in requests.open_requests(pending.turn)}
-        found.uncovered = tuple(r for r in open_now.values() if is_human(r) and r.id not in covered)
+        told = {p.request.id: p.request for fresh, _ in found.fresh for p in _told(requests, fresh.turn)}
+        if not told.keys() <= covered:
+            found.uncovered = tuple(told.values())
     return found
+
+
+def _told(requests: Requests, turn: Turn) -> list[Pending]:
+    """What a person is asked and was told when the last run ended: of what came beside it since, no client knows."""
+    return [
+        pending
+        for pending in requests.of_turn(turn, only_open=True)
+        if is_human(pending.request) and not (pending.beside and pending.opened > turn.parked_at)
+    ]
 
 
 def tool_answer(message: dict[str, Any]) -> Answer:
@@ -94,6 +107,8 @@ def apply(adapter: AguiAdapter, thread: Thread, asked: RunInput, found: Answers)
     position = turn.parked_at if requests.parked(turn) else turn.log.last
     # Begun before the answers, whose events another reader sees as part of this run.
     follow = Follow(turn, position, turn.begin_run(position, asked.run_id, asked.peer, asked.messages))
+    # Before the answers, which let the worker go on: the model gets it with the result of what it waited for.
+    follow.state, follow.tells_state = tell_agent(adapter, turn, asked)
     for message in asked.tail()[0]:
         turn.answered_by[message["toolCallId"]] = message["id"]
     for pending, answer in found.pairs:
@@ -106,10 +121,22 @@ def apply(adapter: AguiAdapter, thread: Thread, asked: RunInput, found: Answers)
                 value = {"id": pending.request.id, "code": error.code, "message": error.message}
                 follow.notices.append(("request_closed", value))
     requests.still_parked(turn)
-    if asked.context and asked.context != thread.context:
-        thread.context = asked.context
-        adapter.steer(turn, asked.context)
     return follow
+
+
+def tell_agent(adapter: AguiAdapter, turn: Turn, asked: RunInput) -> tuple[Any, bool]:
+    """The client's context and state as a run brings them to a turn that goes on; what changed is told to the model.
+
+    Returns the thread's document, and whether the client must be told it.
+    """
+    thread = turn.thread
+    state, tells = thread.document.adopt(asked.state, turn=turn)
+    text = thread.document.news(asked.context if asked.context != thread.context else "")
+    if text and adapter.steer(turn, text):
+        turn.steered_text = text
+        thread.context = asked.context or thread.context
+        thread.document.model_knows()
+    return state, tells
 
 
 def _again(requests: Requests, asked: RunInput, found: Answers) -> Follow:
@@ -117,12 +144,33 @@ def _again(requests: Requests, asked: RunInput, found: Answers) -> Follow:
     newest = max((pending for pending, _ in found.pairs), key=lambda pending: pending.position)
     turn, position = newest.turn, newest.position
     follow = Follow(turn, position, turn.begin_run(position, asked.run_id, asked.peer, asked.messages))
+    follow.state = turn.state_at(position)
+    follow.tells_state = follow.state is not None and not same(asked.state, follow.state)
     for pending, answer in found.pairs:
         if pending.closed == "expired":
             _tell_expired(follow, asked, pending)
         else:
             requests.answer(pending, answer, "")
+    _take_back(follow, asked)
     return follow
+
+
+def _take_back(follow: Follow, asked: RunInput) -> None:
+    """A client that has a part of what is told again holds it no more when it comes: a snapshot without it is first."""
+    told = {
+        name
+        for event in follow.turn.log.events(after=follow.position)
+        for name in (getattr(event, "message_id", ""), getattr(event, "call_id", "") if type(event) is ToolCall else "")
+        if name
+    }
+    messages = follow.messages or asked.messages
+    kept = []
+    for message in messages:
+        calls = [call for call in message.get("toolCalls") or () if call["id"] not in told]
+        if message["id"] not in told or calls:
+            kept.append({**message, "toolCalls": calls} if message.get("toolCalls") else message)
+    if kept != messages:
+        follow.messages = kept
 
 
 def _tell_expired(follow: Follow, asked: RunInput, pending: Pending) -> None:

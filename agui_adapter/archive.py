@@ -11,23 +11,27 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from .events import AguiStream
+from .events import AguiStream, View
 from .hermes_history import Sessions
-from .history import Message, Row, Told, messages_of, pair, visible, without_reasoning
+from .history import Message, Row, Sight, Told, as_json, from_json, messages_of, seen_by, visible
+from .pairing import Streamed, pair
 from .session import Thread, Turn
 from .store import Store, ThreadRecord
-from .stream import Outcome
+from .stream import MessageChunk, MessageStart, Outcome, ReasoningChunk, ReasoningStart, StreamEvent, ToolCall
 
 logger = logging.getLogger("hermes_agui")
 
 T = TypeVar("T")
 
+_ALL = View()
 
-def kept_messages(turn: Turn, until: int | None = None) -> list[Message]:
-    """What a turn streamed so far, as a client holds it."""
-    stream = AguiStream(turn.thread.thread_id, turn.id, prefix=turn.id)
+
+def kept_messages(turn: Turn, until: int | None = None, view: View = _ALL) -> list[Message]:
+    """What a turn streamed so far, as a client holds it; without reasoning."""
+    stream = AguiStream(turn.thread.thread_id, turn.id, prefix=turn.id, view=view)
     for event in turn.log.events(until=until):
         stream.feed_past_parks(event)
     messages = stream.messages()
@@ -37,13 +41,67 @@ def kept_messages(turn: Turn, until: int | None = None) -> list[Message]:
     return messages
 
 
+def turn_messages(turn: Turn, until: int | None = None, view: View = _ALL) -> list[Message]:
+    """The same with reasoning, each stretch before the assistant message that came next."""
+    messages = kept_messages(turn, until, view)
+    if view.reasoning != "full":
+        return messages
+    there = {message["id"] for message in messages}
+    before: dict[str, list[Message]] = {}
+    waiting: list[Message] = []
+    for stretch, anchor in _stretches(turn.log.events(until=until)):
+        waiting += [stretch] if stretch["content"] else []
+        if anchor in there:
+            before.setdefault(anchor, []).extend(waiting)
+            waiting = []
+    return [one for message in messages for one in (*before.get(message["id"], ()), message)] + waiting
+
+
+def _stretches(events: Sequence[StreamEvent]) -> list[tuple[Message, str]]:
+    """Reasoning messages, each with the id of the assistant message that came first behind it; "" for none yet."""
+    found: list[tuple[Message, str]] = []
+    open_from, known, text_id = 0, set(), ""
+    for event in events:
+        if isinstance(event, ReasoningStart):
+            found.append(({"id": event.message_id, "role": "reasoning", "content": ""}, ""))
+        elif isinstance(event, ReasoningChunk) and found:
+            found[-1][0]["content"] += event.text
+        elif isinstance(event, MessageStart):
+            text_id = event.message_id
+        elif isinstance(event, MessageChunk | ToolCall):
+            message_id = event.message_id if isinstance(event, ToolCall) else text_id
+            if message_id and message_id not in known:
+                known.add(message_id)
+                found[open_from:] = [(stretch, message_id) for stretch, _ in found[open_from:]]
+                open_from = len(found)
+    return found
+
+
+def _streamed(turn: Turn) -> Streamed:
+    reasoning: dict[str, str] = {}
+    for stretch, anchor in _stretches(turn.log.events()):
+        if anchor and stretch["content"]:
+            reasoning.setdefault(anchor, stretch["id"])
+    client = {event.call_id for event in turn.log.events() if isinstance(event, ToolCall) and event.client}
+    return Streamed(kept_messages(turn), reasoning, client)
+
+
 class Archive:
     """The past of all threads of one adapter."""
 
-    def __init__(self, store: Store, sessions: Sessions, key_of: Callable[[Thread], str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        sessions: Sessions,
+        key_of: Callable[[Thread], str],
+        view: View = _ALL,
+        max_result_chars: int = 10**9,
+    ) -> None:
         self.store = store
         self.sessions = sessions
         self._key_of = key_of
+        self._view = view
+        self._sight = Sight(view.reasoning == "full", view.tool_output, max_result_chars)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agui-archive")
 
     def close(self) -> None:
@@ -69,27 +127,65 @@ class Archive:
         session = self.sessions.session_id(self._key_of(thread))
         thread.accept(self.store.accepted_ids(thread.chat_id))
         thread.context = self.store.context(thread.chat_id)
+        thread.system = self.store.system(thread.chat_id)
         rows = self.sessions.rows(session) if session else []
+        self._recover(thread, session, rows)
         thread.seen = record is not None or bool(rows)
         thread.last_row = max((row.id for row in rows), default=0)
-        thread.call_ids.update(call["id"] for row in rows for call in row.calls)
+        for row in rows:
+            thread.call_ids.update(call["id"] for call in row.calls)
         history = self._messages(thread, session, rows)
+        thread.accept([message["id"] for message in history if message["role"] == "user"])
         thread.last_id = history[-1]["id"] if history else ""
+        thread.shared = bool(session) and self.sessions.shared(self._key_of(thread), session)
         thread.loaded = True
 
-    async def messages(self, thread: Thread) -> list[Message]:
-        """The whole conversation, with the turn that runs now as far as it is."""
+    def _recover(self, thread: Thread, session: str, rows: Sequence[Row]) -> None:
+        """A turn that the process died in: what Hermes has of it gets the id of the message that began it."""
+        unfinished = self.store.unfinished(thread.chat_id)
+        if unfinished is None:
+            return
+        turn_id, inputs = unfinished
+        known = max((row_id for row_id, *_ in self.store.remembered(self.sessions.lineage(session))), default=0)
+        left = [row for row in rows if row.id > known and not row.summary and not row.taken_back]
+        paired = pair(_with_input(left, inputs), Streamed(), [message["id"] for message in inputs], whole=False)
+        times = {row.id: row.timestamp for row in left}
+        self.store.end_turn(turn_id, session, "lost", paired.ids, list(times), times=times)
+
+    async def reload(self, thread: Thread) -> None:
+        """The thread's session was changed, by a switch or by another chat that stands on it: look again."""
+
+        def work() -> None:
+            thread.loaded = False
+            self._load(thread)
+
+        await self.run(work)
+
+    async def messages(self, thread: Thread, until: int | None = None) -> list[Message]:
+        """The whole conversation, with the turn that runs now as far as it is, or up to its position ``until``."""
         turn = thread.current
-        past = await self.run(lambda: self._past(thread))
+        past = await self._before(thread)
         if turn is None:
             return past
-        return [*past, *turn.inputs, *await self.run(lambda: kept_messages(turn))]
+        return [*past, *turn.inputs, *await self.run(lambda: turn_messages(turn, until, self._view))]
 
-    def _past(self, thread: Thread) -> list[Message]:
-        session = self.sessions.session_id(self._key_of(thread))
-        until = thread.last_row if thread.current is not None else None
-        rows = [row for row in self.sessions.rows(session) if until is None or row.id <= until]
-        return self._messages(thread, session, rows)
+    async def past(self, thread: Thread) -> list[Message]:
+        """The conversation without the turn that runs now, but with what that turn was given."""
+        turn = thread.current
+        past = await self._before(thread)
+        return [*past, *turn.inputs] if turn is not None else past
+
+    async def _before(self, thread: Thread) -> list[Message]:
+        """The conversation without the turn that runs at this moment: should it end meanwhile, it is not in here."""
+        running = thread.current is not None
+
+        def work() -> list[Message]:
+            session = self.sessions.session_id(self._key_of(thread))
+            # The turn's own record comes behind this, so last_row is still what was there before it.
+            rows = [row for row in self.sessions.rows(session) if not running or row.id <= thread.last_row]
+            return self._messages(thread, session, rows)
+
+        return await self.run(work)
 
     def _messages(self, thread: Thread, session: str, rows: Sequence[Row]) -> list[Message]:
         ids: dict[int, str] = {}
@@ -98,18 +194,47 @@ class Archive:
         turns: set[str] = set()
         lineage = self.sessions.lineage(session) if session else []
         users = {row.id for row in rows if row.role == "user"}
+        self._follow_rewritten(thread, lineage, rows)
         for row_id, wire, turn_id, outcome, given in self.store.remembered(lineage) if lineage else []:
             if wire:
                 ids[row_id] = wire
             outcomes[row_id] = outcome
-            if turn_id not in turns and row_id in users:
+            if wire and turn_id not in turns and row_id in users:
                 turns.add(turn_id)
                 messages = json.loads(given)
                 if messages:
                     inputs[row_id] = messages
-        made = messages_of(visible(rows), Told(ids, inputs, outcomes))
-        late = self.store.late(thread.chat_id)
-        return _with_late(made, rows, ids, late) if late else made
+        facts = {row_id: from_json(text) for row_id, text in self.store.facts(lineage).items()} if lineage else {}
+        late = _mirrored(self.store.late(thread.chat_id), rows, ids)
+        hidden = self.store.unsolicited(lineage) & users if lineage else set()
+        # A message that a client sent is shown, whatever it looks like.
+        told = [replace(row, aside=False, summary=False) if row.id in inputs else row for row in rows]
+        shown = [row for row in visible(told) if row.id not in hidden]
+        made = messages_of(shown, Told(ids, inputs, outcomes, facts))
+        beside = [(after, [message]) for after, message in _as_messages(late)]
+        beside += self.store.beside(thread.chat_id, lineage)
+        if beside:
+            made = _with_beside(made, shown, ids, inputs, sorted(beside, key=lambda one: one[0]))
+        return seen_by(made, self._sight, {call for fact in facts.values() for call in fact.client})
+
+    def _follow_rewritten(self, thread: Thread, lineage: Sequence[str], rows: Sequence[Row]) -> None:
+        """``/retry`` writes a session's rows anew, with the times that they had: they keep their ids on the wire.
+
+        The last message of the user is said again then, with a time of its own: it is the last that was lost.
+        """
+        there, known = {row.id: row for row in rows}, self.store.times(lineage)
+        lost = {row_id: at for row_id, at in known.items() if row_id not in there}
+        if not lost or min(there, default=0) < max(lost):
+            return
+        by_time = {at: row_id for row_id, at in lost.items() if at}
+        moved = {by_time[row.timestamp]: row.id for row in rows if row.id not in known and row.timestamp in by_time}
+        said = {row_id for row_id, wire, _, _, given in self.store.remembered(lineage) if wire and given != "[]"}
+        left = [row_id for row_id in sorted(said & lost.keys()) if row_id not in moved]
+        again = [row.id for row in rows if row.role == "user" and row.id not in {*known, *moved.values()}]
+        if left and again:
+            moved[left[-1]] = again[0]
+        if moved:
+            self.store.move_rows(thread.chat_id, moved)
 
     def record(self, turn: Turn, outcome: Outcome) -> None:
         """A turn ended: remember which rows of Hermes's it left, under which ids. Returns at once."""
@@ -117,20 +242,31 @@ class Archive:
 
     def _record(self, turn: Turn, outcome: Outcome) -> None:
         try:
-            thread = turn.thread
-            kept = kept_messages(turn)
+            thread, streamed = turn.thread, _streamed(turn)
             session = self.sessions.session_id(self._key_of(thread))
             rows = self.sessions.rows(session, after=thread.last_row)
-            if any(row.summary for row in rows) or sum(row.role == "user" for row in rows) > 1:
-                every = visible(self.sessions.rows(session))
-                newest = thread.last_row
-                rows = [row for row in every if row.id > newest]
-            own = [row for row in rows if not row.summary]
-            ids = pair(own, kept, [message["id"] for message in turn.inputs])
-            self.store.end_turn(turn.id, session, outcome, ids, [row.id for row in own])
+            own = [row for row in rows if not row.summary and not row.taken_back]
+            command = turn.text.lstrip().startswith("/")  # some write the session anew
+            if len(own) < len(rows) or command or sum(row.role == "user" for row in rows) > 1:
+                every = self.sessions.rows(session)
+                lineage = self.sessions.lineage(session)
+                self._follow_rewritten(thread, lineage, every)
+                known = self.store.times(lineage).keys()
+                own = [row for row in visible(every) if row.id > thread.last_row and row.id not in known]
+            user_ids = [message["id"] for message in turn.inputs]
+            paired = pair(_with_input(own, turn.inputs), streamed, user_ids, whole=outcome == "success")
+            facts = {row_id: as_json(fact) for row_id, fact in paired.facts.items()}
+            times = {row.id: row.timestamp for row in own}
+            self.store.end_turn(turn.id, session, outcome, paired.ids, list(times), times=times, facts=facts)
+            if not any(row.role == "user" for row in own) and not turn.unsolicited:
+                # A command, or a refusal: Hermes's history has nothing of it, and a person saw it.
+                before = next((row.id for row in own), 0) - 1 if own else thread.last_row
+                self.store.add_beside(turn.id, thread.chat_id, session, before, () if own else streamed.messages)
             thread.last_row = max(thread.last_row, self.sessions.last_row(session))
-            last = kept[-1:] or turn.inputs[-1:]
-            if last:
+            last = streamed.messages[-1:] or turn.inputs[-1:]
+            if sum(row.role == "user" for row in own) > 1:
+                thread.last_id = None  # text that was steered too late: its client is to be told where it stands
+            elif last:
                 thread.last_id = last[0]["id"]
         except Exception:
             logger.exception("agui: a turn's ids were not recorded; its messages get new ids at the next reload")
@@ -186,12 +322,6 @@ class Archive:
         await self.load(thread)
         return thread.seen
 
-    async def past(self, thread: Thread) -> list[Message]:
-        """The conversation without the turn that runs now, but with what that turn was given."""
-        turn = thread.current
-        past = await self.run(lambda: self._past(thread))
-        return [*past, *turn.inputs] if turn is not None else past
-
     # -- changes ------------------------------------------------------------------------------------------------
 
     def later(self, work: Callable[[], None]) -> None:
@@ -205,6 +335,7 @@ class Archive:
         def work() -> None:
             self.store.touch_thread(thread.chat_id, thread.principal.id, thread.thread_id)
             self.store.begin_turn(turn.id, thread.chat_id, turn.inputs, run_id)
+            self.store.set_system(thread.chat_id, thread.system)
             if turn.context:
                 self.store.set_context(thread.chat_id, turn.context)
 
@@ -233,38 +364,51 @@ class Archive:
 
     # -- rewind and seed ------------------------------------------------------------------------------------
 
-    async def rewind(self, thread: Thread, message_id: str) -> int:
-        """Take back everything from this user message on. Returns how many of its turns were undone.
+    async def rewind(self, thread: Thread, message_id: str) -> tuple[int, list[Message]]:
+        """Take back everything from this user message on. Returns how many of its turns were undone, and the messages
+        that went with it although they stand before it: one row of Hermes's holds what a turn was given.
 
-        Raises LookupError when the message is not in the session (any more).
+        Raises LookupError when the message is not in the agent's memory (any more).
         """
         return await self.run(lambda: self._rewind(thread, message_id))
 
-    def _rewind(self, thread: Thread, message_id: str) -> int:
+    def _rewind(self, thread: Thread, message_id: str) -> tuple[int, list[Message]]:
         key = self._key_of(thread)
         session = self.sessions.session_id(key)
         rows = visible(self.sessions.rows(session))
-        row = self._row_of(thread, session, rows, message_id)
-        if row is None or row.archived:
+        row, given = self._row_of(thread, session, rows, message_id)
+        if row is None or not row.live[1] or row.live[0] != session:
             raise LookupError(message_id)
         undone = sum(one.role == "user" and one.id >= row.id for one in rows)
-        self.sessions.rewind(key, row.session_id, row.id)
+        self.sessions.rewind(key, row.live[0], row.live[1])
+        self.store.forget_beside(thread.chat_id, row.id)
         left = [one for one in rows if one.id < row.id]
-        thread.last_row = max((one.id for one in self.sessions.rows(session)), default=0)
+        thread.last_row = self.sessions.last_row(session)
         history = self._messages(thread, session, left)
         thread.last_id = history[-1]["id"] if history else ""
-        return undone
+        place = next((index for index, message in enumerate(given) if message["id"] == message_id), 0)
+        return undone, given[:place]
 
-    def _row_of(self, thread: Thread, session: str, rows: Sequence[Row], message_id: str) -> Row | None:
-        by_id = {row.id: row for row in rows}
+    def _row_of(
+        self, thread: Thread, session: str, rows: Sequence[Row], message_id: str
+    ) -> tuple[Row | None, list[Message]]:
+        """The user row that holds this message, and all that it holds; for one that Hermes has no row of (a command),
+        the next row behind it."""
+        by_id = {row.id: row for row in rows if row.role == "user"}
         for row_id, wire, _, _, given in self.store.remembered(self.sessions.lineage(session)):
             row = by_id.get(row_id)
-            if row is None or row.role != "user":
+            if row is None or not wire:
                 continue
-            if wire == message_id or any(message["id"] == message_id for message in json.loads(given)):
-                return row
+            held = json.loads(given)
+            if wire == message_id or any(message["id"] == message_id for message in held):
+                return row, held
         name, _, number = message_id.partition("row-")
-        return by_id.get(int(number)) if not name and number.isdigit() else None
+        if not name and number.isdigit() and int(number) in by_id:
+            return by_id[int(number)], []
+        for after, messages in self.store.beside(thread.chat_id, self.sessions.lineage(session)):
+            if any(message["id"] == message_id for message in messages):
+                return next((by_id[row_id] for row_id in sorted(by_id) if row_id > after), None), []
+        return None, []
 
     async def seed(self, thread: Thread, source: object, rows: Sequence[dict[str, object]]) -> None:
         """Give a thread that Hermes has never seen the conversation that its client brought."""
@@ -274,24 +418,33 @@ class Archive:
         session = self.sessions.seed(self._key_of(thread), source, rows)
         written = self.sessions.rows(session)
         ids = {row.id: str(given["wire_id"]) for row, given in zip(written, rows, strict=False)}
-        self.store.end_turn(f"seed-{thread.chat_id}", session, "success", ids, list(ids))
-        thread.last_row = max(ids, default=0)
+        self.store.begin_turn(f"seed-{session}", thread.chat_id, [], "")
+        self.store.end_turn(f"seed-{session}", session, "success", ids, list(ids))
+        for row in written:
+            thread.call_ids.update(call["id"] for call in row.calls)
+        thread.last_row = self.sessions.last_row(session)
         thread.seen = True
 
-    async def deliver(self, thread: Thread, turn: Turn, text: str) -> None:
-        """Keep a message that Hermes's history does not have (a cron result), for the next snapshot."""
+    async def deliver(self, thread: Thread, message_id: str, text: str, *, again: bool = False) -> None:
+        """Keep a message that Hermes's history does not have (a cron result), for the next snapshot.
+
+        ``again``: it may be an answer that the history has already (one that a crash kept from being delivered).
+        """
 
         def work() -> None:
+            self._load(thread)
             self.store.touch_thread(thread.chat_id, thread.principal.id, thread.thread_id)
-            kept = kept_messages(turn)
-            self.store.add_late(thread.chat_id, kept[0]["id"] if kept else turn.id, thread.last_row, text)
+            session = self.sessions.session_id(self._key_of(thread))
+            if again:
+                said = next((row for row in reversed(self.sessions.rows(session)) if row.role == "assistant"), None)
+                if said is not None and said.content.strip() and said.content.strip() in text:
+                    return
+            self.store.add_late(thread.chat_id, message_id, max(thread.last_row, self.sessions.last_row(session)), text)
+            thread.seen = True
+            if thread.current is None:
+                thread.last_id = message_id
 
         await self.run(work)
-
-    def snapshot_of(self, history: Sequence[Message], new: Sequence[Message]) -> list[Message]:
-        """What a client should hold when it sent ``new``: the history's messages and its own new ones."""
-        have = {message["id"] for message in history}
-        return [*without_reasoning(history), *(message for message in new if message["id"] not in have)]
 
 
 def _quietly(work: Callable[[], None]) -> None:
@@ -301,18 +454,50 @@ def _quietly(work: Callable[[], None]) -> None:
         logger.exception("agui: the archive failed")
 
 
-def _with_late(
-    made: list[Message], rows: Sequence[Row], ids: dict[int, str], late: Sequence[tuple[str, int, str]]
+def _mirrored(
+    late: Sequence[tuple[str, int, str]], rows: Sequence[Row], ids: dict[int, str]
+) -> list[tuple[str, int, str]]:
+    """Late messages that the history has not. One that it has (``send_message`` writes what it sends into the session
+    of the chat, gateway/mirror.py) gives its id to the row."""
+    left = []
+    for message_id, after, text in late:
+        for row in rows:
+            mirror = row.id > after and row.role == "assistant" and not row.calls and row.id not in ids
+            if mirror and row.content.strip() == text.strip():
+                ids[row.id] = message_id
+                break
+        else:
+            left.append((message_id, after, text))
+    return left
+
+
+def _as_messages(late: Sequence[tuple[str, int, str]]) -> list[tuple[int, Message]]:
+    return [(after, {"id": message_id, "role": "assistant", "content": text}) for message_id, after, text in late]
+
+
+def _with_input(rows: Sequence[Row], inputs: Sequence[Message]) -> list[Row]:
+    """A turn's rows; the first that stands in a user's place is what the turn was given, whatever it looks like."""
+    first = next((row.id for row in rows if row.role == "user"), 0) if inputs else 0
+    return [replace(row, aside=False) if row.id == first else row for row in rows]
+
+
+def _with_beside(
+    made: list[Message],
+    rows: Sequence[Row],
+    ids: dict[int, str],
+    inputs: dict[int, list[Message]],
+    beside: Sequence[tuple[int, list[Message]]],
 ) -> list[Message]:
-    """Late messages behind the row that they came after."""
+    """Messages that Hermes's history has not, each behind the row that it came after."""
     order = {ids.get(row.id, f"row-{row.id}"): row.id for row in rows}
+    for row_id, messages in inputs.items():
+        order.update((message["id"], row_id) for message in messages)
     merged: list[Message] = []
-    waiting = list(late)
+    waiting = list(beside)
     position = 0
     for message in made:
         position = max(position, order.get(message["id"], position))
-        while waiting and waiting[0][1] < position:
-            merged.append({"id": waiting[0][0], "role": "assistant", "content": waiting.pop(0)[2]})
+        while waiting and waiting[0][0] < position:
+            merged += waiting.pop(0)[1]
         merged.append(message)
-    merged += [{"id": message_id, "role": "assistant", "content": text} for message_id, _, text in waiting]
-    return merged
+    return merged + [message for _, messages in waiting for message in messages]

@@ -88,6 +88,18 @@ def _host_names(value: Any) -> Any:
     return tuple(name.lower() for name in names)
 
 
+def _public_url(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError("an address is needed")
+    value = value.strip().rstrip("/")
+    parts = urlsplit(value)
+    if value and (parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment):
+        raise ValueError("an address is needed")
+    if parts.username is not None or any(char in value for char in " <>()\"'"):
+        raise ValueError("an address is needed")
+    return value
+
+
 def _setting(default: Any, allowed: str, **limits: Any) -> Any:
     """A field with what a user may write there, in words; `ConfigError` quotes them."""
     return Field(default=default, json_schema_extra={"allowed": allowed}, **limits)
@@ -113,16 +125,24 @@ class Settings(BaseModel):
         (), "a list of host names like hermes.example or hermes.example:8443, without http:// and without *"
     )
 
+    public_url: Annotated[str, BeforeValidator(_public_url)] = _setting("", "an address like https://hermes.example")
+
     busy: Literal["reject", "queue", "steer", "interrupt"] = _setting("reject", "reject, queue, steer or interrupt")
     interrupt_wait_seconds: _Float = _setting(10.0, "seconds from 0.1 to 600", ge=0.1, le=600)
     start_wait_seconds: _Float = _setting(30.0, "seconds from 0 to 600", ge=0, le=600)
     warmup: bool = _setting(True, "true or false")
     workers: _Int = _setting(80, "a whole number from 10 to 1000", ge=10, le=1000)
 
+    detach: Literal["continue", "stop"] = _setting("continue", "continue or stop")
+    grace_seconds: _Float = _setting(15.0, "seconds from 0 to 86400", ge=0, le=86400)
+
     parked: Literal["cancel", "refuse"] = _setting("cancel", "cancel or refuse")
     max_parked: _Int = _setting(64, "a whole number from 0 to 1000, smaller than agui.workers", ge=0, le=1000)
     approval_timeout_seconds: _Float = _setting(300.0, "seconds from 0 to 86400", ge=0, le=86400)
     client_tool_timeout_seconds: _Float = _setting(600.0, "seconds from 0 to 604800", ge=0, le=604800)
+
+    observe: bool = _setting(False, "true or false")
+    shared_request_seconds: _Float = _setting(120.0, "seconds from 1 to 86400", ge=1, le=86400)
 
     tool_output: Annotated[Literal["full", "names", "off"], _Switch] = _setting("full", "full, names or off")
     reasoning: Annotated[Literal["full", "off"], _Switch] = _setting("full", "full or off")
@@ -132,6 +152,10 @@ class Settings(BaseModel):
 
     max_body_bytes: _Int = _setting(28 * 1024 * 1024, "bytes, a whole number from 1024 upwards", ge=1024)
     max_messages: _Int = _setting(5000, "a whole number from 1 upwards", ge=1)
+    max_attachment_bytes: _Int = _setting(20 * 1024 * 1024, "bytes, a whole number from 1024 upwards", ge=1024)
+    max_attachments: _Int = _setting(16, "a whole number from 0 to 100", ge=0, le=100)
+    file_ttl_seconds: _Float = _setting(86_400.0, "seconds from 1 to 31536000", ge=1, le=31_536_000)
+    file_store_bytes: _Int = _setting(1024**3, "bytes, a whole number from 1048576 upwards", ge=2**20)
     log_bytes_per_turn: _Int = _setting(8 * 1024 * 1024, "bytes, a whole number from 65536 upwards", ge=65536)
     turn_ttl_seconds: _Float = _setting(300.0, "seconds from 0 to 86400", ge=0, le=86400)
 
@@ -156,6 +180,18 @@ def load(extra: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
         raise ConfigError(_wrong(error, values)) from None
     _refuse_open_doors(settings, environ)
     return settings
+
+
+def public_base(settings: Settings, port: int) -> str:
+    """What stands before ``/files/…`` in links: ``public_url``, else the address this server listens on.
+
+    Empty, for links that hold on pages of this server only, where that is not the address that clients use.
+    """
+    if settings.public_url:
+        return settings.public_url
+    if settings.host in ("0.0.0.0", "::") or settings.allowed_hosts:
+        return ""
+    return f"http://[{settings.host}]:{port}" if ":" in settings.host else f"http://{settings.host}:{port}"
 
 
 def is_loopback(host: str) -> bool:

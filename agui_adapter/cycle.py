@@ -6,7 +6,7 @@ refusal are inferred from which hooks came and what was sent. Pure but for the t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .session import Turn
 from .stream import Outcome
@@ -18,8 +18,9 @@ Verdict = tuple[Outcome, str, str]
 class Cycle:
     """One processing cycle of the gateway."""
 
-    def __init__(self, turn: Turn, *, max_result_chars: int) -> None:
+    def __init__(self, turn: Turn, *, max_result_chars: int, blind: bool = False) -> None:
         self.turn = turn
+        self.blind = blind  # the gateway answers by a road that no hook sees: what it sends is all there is
         self.tap = Tap(turn, max_result_chars=max_result_chars)
         self.session_key = ""
         self.event_id: str | None = turn.message_id
@@ -66,6 +67,8 @@ class Cycle:
         tap = self.tap
         if self.cancelled or (tap.agent_turns and not tap.open_turns and tap.interrupted):
             return "cancelled", "", ""
+        if self.blind and not self.crashed and self._seen_answer():
+            return "success", "", ""
         if tap.agent_turns:
             if tap.open_turns == 0 and (tap.completed or tap.failure is None):
                 return "success", "", ""
@@ -78,7 +81,7 @@ class Cycle:
         said = "\n\n".join(part.strip() for part in (*self._held, *answers) if part.strip())
         if self.crashed:
             return "failed", "gateway_error", said or "The gateway could not process the message."
-        if tap.spoke:  # by Hermes's own stream events
+        if tap.spoke or (tap.attached and not said):  # by Hermes's own stream events, or by a file alone
             return "success", "", ""
         if not self.authorized and not said:
             return (
@@ -93,12 +96,22 @@ class Cycle:
             return "failed", "refused", said
         return "failed", "no_answer", "The gateway took the message but gave no answer. Send it again."
 
+    def _seen_answer(self) -> str:
+        """The answer of a turn that cannot be tapped; Hermes marks what is none with a warning sign."""
+        answers = [content for _, content in self._answers if not content.lstrip().startswith("⚠️")]
+        return answers[-1] if answers and self.authorized else ""
+
     def close(self, outcome: Outcome, kept: Sequence[str] = ()) -> None:
         """Write what remains before the log ends: a command's reply or a pairing code is the answer.
 
         ``kept``: what the history has of a failed turn's text.
         """
-        if self.tap.agent_turns:
+        if self.blind and outcome == "success" and self._seen_answer():
+            for content in self._held:
+                self.tap.notice("notice", content)
+            self._held = []
+            self.tap.answer(self._seen_answer())
+        elif self.tap.agent_turns:
             self._flush_held()
             answers = [content.strip() for _, content in self._answers]
             for content in self._late:

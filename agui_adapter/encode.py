@@ -82,6 +82,11 @@ class Deltas:
         return self._prefix + orjson.dumps(clean(text)) + b"}\n\n" if text else b""
 
 
+def start_id(turn_id: str, position: int) -> bytes:
+    """The id of the last frame that a run begins with: it stands at its position, and has begun."""
+    return f"{turn_id}.{position}s".encode()
+
+
 def with_id(frames: list[bytes], event_id: bytes) -> list[bytes]:
     """The same frames, the last of them carrying ``id:``: a resume then never lands inside an event."""
     if frames:

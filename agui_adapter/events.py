@@ -12,12 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import orjson
 from ag_ui.core import TokenUsage, aggregate_token_usage
 
+from . import attachments
 from .encode import Deltas, clean, dumps, frame
 from .interrupts import interrupt, interrupts
 from .peers import MODERN, PROTOCOL_VERSION, Peer
+from .state import MAX_OPERATIONS, diff, wire
 from .stream import (
+    Attachment,
     Commentary,
     GatewayNotice,
     InnerToolCall,
@@ -27,12 +31,14 @@ from .stream import (
     MessageRevised,
     MessageStart,
     MessageStop,
+    PlanChanged,
     ReasoningChunk,
     ReasoningStart,
     ReasoningStop,
     Request,
     RequestClosed,
     RequestOpened,
+    StateChanged,
     StreamEvent,
     ToolCall,
     ToolCallChunk,
@@ -47,6 +53,7 @@ Message = dict[str, Any]
 HIDDEN = "[hidden by the operator]"
 NO_RESULT = "[no result]"
 INNER_TOOLS = "hermes.inner_tools"  # the activity that shows what running code calls
+PLAN = "hermes.plan"  # the activity that shows what the agent has to do
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class _Kept:
     """A message as the client holds it after this run; text as the list of its deltas."""
 
     id: str
-    role: Literal["assistant", "tool"] = "assistant"
+    role: Literal["assistant", "tool", "user"] = "assistant"
     text: list[str] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     call_id: str = ""
@@ -74,7 +81,7 @@ class _Kept:
             return {"id": self.id, "role": "tool", "toolCallId": self.call_id, "content": text}
         if not text and not self.calls:
             return None
-        message: Message = {"id": self.id, "role": "assistant"}
+        message: Message = {"id": self.id, "role": self.role}
         if text:
             message["content"] = text
         if self.calls:
@@ -109,6 +116,7 @@ class AguiStream:
         view: View = View(),
         base: Sequence[Message] = (),
         open_calls: Iterable[str] = (),
+        state: Any = None,
     ) -> None:
         self.thread_id = thread_id
         self.run_id = run_id
@@ -129,12 +137,17 @@ class AguiStream:
         self._calls: dict[str, bool] = dict.fromkeys(self._open_calls, False)  # call id on the wire → it has a result
         self._wire: dict[str, str] = {}  # an event's call id → the id on the wire: the same, unless it was taken
         self._old_calls = {call.get("id") for message in base for call in message.get("toolCalls") or ()}
+        # A step's later calls may come in a later run (behind a client's call): they hang on the message that has it.
+        self._old_steps = {str(message.get("id")) for message in base if message.get("toolCalls")}
         self._open_calls = tuple(self._calls)
         self._answered = {m.get("toolCallId") for m in base if m.get("role") == "tool"}
         self._requests: dict[str, Request] = {}  # open, though the worker does not wait for them
         self._plain: dict[int, str] = {}  # index → minted id, for calls that bring none
         self._step_message = ""
         self._inner: dict[str, _Inner] = {}
+        self._files: dict[str, dict[str, Any]] = {}  # activity id → what it shows of a file
+        self._plans: dict[str, dict[str, Any]] = {}  # by message id: what the client holds of a plan
+        self._first_state = self.state = state  # the document as the client has it; None while it has none
         self._usage: list[TokenUsage] = []
         self._revised = False
         self._out: list[bytes] = []
@@ -194,6 +207,9 @@ class AguiStream:
             message = kept.message(self._text_deltas.held if kept is self._text else "")
             if message is None:
                 continue
+            if kept.id in self._old_steps:
+                messages = [_with_calls(m, kept.calls) if m["id"] == kept.id else m for m in messages]
+                continue
             place = len(messages)
             if kept.role == "tool":
                 place = next((i + 1 for i, m in enumerate(messages) if _calls(m, kept.call_id)), place)
@@ -217,6 +233,7 @@ class AguiStream:
             view=self._view,
             base=self.base,
             open_calls=self._open_calls,
+            state=self._first_state,
         )
         tail: list[bytes] = []
         for event in events:
@@ -232,6 +249,10 @@ class AguiStream:
         self._out = []
         for inner in self._inner.values():
             self._emit("ACTIVITY_SNAPSHOT", messageId=inner.id, activityType=INNER_TOOLS, content=inner.content)
+        for message_id, content in self._plans.items():
+            self._emit("ACTIVITY_SNAPSHOT", messageId=message_id, activityType=PLAN, content=content)
+        if self.state is not self._first_state:
+            self._out += self.state_snapshot(self.state)
         frames += self._out
         if self.done:
             frames.append(tail[-1])
@@ -370,7 +391,8 @@ class AguiStream:
     def _parent(self, wish: str) -> str:
         """The assistant message that a call hangs on: the step's text, else one of its own."""
         kept = self._kept.get(wish)
-        if wish and (wish not in self._used or (kept is not None and kept.role == "assistant")):
+        mine = wish in self._old_steps or (kept is not None and kept.role == "assistant")
+        if wish and (wish not in self._used or mine):
             self._used.add(wish)
             self._step_message = wish
         elif not self._step_message:
@@ -411,6 +433,35 @@ class AguiStream:
         patch = [{"op": "add", "path": f"/calls/{index}/{name}", "value": value} for name, value in news.items()]
         self._emit("ACTIVITY_DELTA", messageId=inner.id, activityType=INNER_TOOLS, patch=patch)
 
+    # -- state -----------------------------------------------------------------------------------------------
+
+    def _on_state(self, event: StateChanged) -> None:
+        """A delta where it applies to what the client has, else the whole document."""
+        if event.dropped or event.state is self.state:
+            return
+        known = self.state is not None and self.state is event.before
+        small = 0 < len(event.patch) <= MAX_OPERATIONS and all(operation["path"] for operation in event.patch)
+        self.state = event.state
+        if known and small:
+            self._emit("STATE_DELTA", delta=orjson.Fragment(wire(list(event.patch))))
+        else:
+            self._out += self.state_snapshot(event.state)
+
+    def state_snapshot(self, state: Any) -> list[bytes]:
+        """The whole document."""
+        return [frame({"type": "STATE_SNAPSHOT", "snapshot": orjson.Fragment(wire(state))})]
+
+    def _on_plan(self, event: PlanChanged) -> None:
+        content = {"todos": clean([dict(item) for item in event.items])}
+        known = self._plans.get(event.message_id)
+        self._plans[event.message_id] = content
+        self._used.add(event.message_id)
+        patch = diff(known, content) if known is not None else []
+        if known is None or len(patch) > MAX_OPERATIONS:
+            self._emit("ACTIVITY_SNAPSHOT", messageId=event.message_id, activityType=PLAN, content=content)
+        elif patch:
+            self._emit("ACTIVITY_DELTA", messageId=event.message_id, activityType=PLAN, patch=patch)
+
     # -- the rest --------------------------------------------------------------------------------------------
 
     def _on_notice(self, event: GatewayNotice) -> None:
@@ -418,6 +469,18 @@ class AguiStream:
         if event.extra:
             value["extra"] = event.extra
         self._emit("CUSTOM", name="hermes.notice", value=value)
+        if event.kind == "further_turn" and event.extra.get("messageId") and event.extra.get("text"):
+            self._user(str(event.extra["messageId"]), str(event.extra["text"]))
+
+    def _user(self, message_id: str, text: str) -> None:
+        """What a user said while the turn ran, where it stands in the history."""
+        self._stop_text()
+        self._stop_reasoning()
+        message_id, text = self._fresh(clean(message_id), "u"), clean(text)
+        self._kept[message_id] = _Kept(message_id, "user", [text])
+        self._emit("TEXT_MESSAGE_START", messageId=message_id, role="user")
+        self._emit("TEXT_MESSAGE_CONTENT", messageId=message_id, delta=text)
+        self._emit("TEXT_MESSAGE_END", messageId=message_id)
 
     def _on_long_tool(self, event: LongToolHint) -> None:
         self._emit("CUSTOM", name="hermes.long_tool", value={"tool": event.tool_name, "seconds": event.duration})
@@ -481,6 +544,22 @@ class AguiStream:
     def notice(self, name: str, value: Any) -> list[bytes]:
         """A ``CUSTOM hermes.*`` of the door's own."""
         return [frame({"type": "CUSTOM", "name": f"hermes.{name}", "value": value})]
+
+    def _on_attachment(self, event: Attachment) -> None:
+        """A message of its own with a link, behind an activity for clients that draw files themselves."""
+        self._stop_text()
+        self._stop_reasoning()
+        self._step_message = ""
+        message_id = self._fresh(clean(event.message_id), "m")
+        content = clean(attachments.activity(event, message_id))
+        activity_id = self._fresh(attachments.activity_id(message_id), "a")
+        self._files[activity_id] = content
+        self._emit("ACTIVITY_SNAPSHOT", messageId=activity_id, activityType=attachments.ACTIVITY, content=content)
+        text = clean(attachments.shown(event))
+        self._kept[message_id] = _Kept(message_id, text=[text])
+        self._emit("TEXT_MESSAGE_START", messageId=message_id, role="assistant")
+        self._emit("TEXT_MESSAGE_CONTENT", messageId=message_id, delta=text)
+        self._emit("TEXT_MESSAGE_END", messageId=message_id)
 
     def _on_usage(self, event: Usage) -> None:
         self._usage.append(
@@ -563,6 +642,10 @@ class AguiStream:
         return self._mint(letter)
 
 
+def _with_calls(message: Message, calls: Sequence[Message]) -> Message:
+    return {**message, "toolCalls": [*message["toolCalls"], *calls]}
+
+
 def _calls(message: Message, call_id: str) -> bool:
     return any(call.get("id") == call_id for call in message.get("toolCalls") or ())
 
@@ -605,8 +688,11 @@ _HANDLERS: dict[type, Callable[[AguiStream, Any], None]] = {
     LongToolHint: AguiStream._on_long_tool,
     Usage: AguiStream._on_usage,
     MessageRevised: AguiStream._on_revised,
+    Attachment: AguiStream._on_attachment,
     RequestOpened: AguiStream._on_request,
     RequestClosed: AguiStream._on_request_closed,
+    StateChanged: AguiStream._on_state,
+    PlanChanged: AguiStream._on_plan,
     TurnParked: AguiStream._on_parked,
     TurnFinished: AguiStream._on_end,
 }

@@ -7,20 +7,56 @@ twice. On the gateway's loop.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from .encode import with_id
+from .encode import start_id, with_id
 from .events import AguiStream, View
+from .history import Message
+from .run import resync
 from .session import Segment, Thread, Turn
 from .stream import TurnFinished
+
+if TYPE_CHECKING:
+    from .archive import Archive
+
+
+async def past(archive: Archive, thread: Thread) -> list[Message]:
+    """The conversation for a reader that comes now: no turn begins or ends between it and a feed made at once."""
+    while True:
+        before = (thread.current, next(reversed(thread.turns), ""))
+        history = await archive.past(thread)
+        if before == (thread.current, next(reversed(thread.turns), "")):
+            thread.show(history)
+            return history
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a reader stands in a turn's log; ``begun``: it has the first frames of the run that begins there."""
+
+    turn: Turn
+    number: int
+    begun: bool = False
+
+
+def position(thread: Thread, event_id: str) -> Position | None:
+    """The position that an SSE id names; None for one that is gone or made up: the reader starts over."""
+    turn_id, _, number = event_id.rpartition(".")
+    turn, begun = thread.turns.get(turn_id), number.endswith("s")
+    number = number.removesuffix("s")
+    if turn is None or not (number.isascii() and number.isdigit()) or len(number) > 12 or int(number) > turn.log.last:
+        return None
+    return Position(turn, int(number), begun)
 
 
 class Feed:
     """One reader of a thread. ``chunks()`` gives bytes to write; it goes on for ever unless ``once``.
 
-    ``after``: the position to go on from, as (turn, n); None starts with the turn that runs now, or waits for one.
-    ``history``: the conversation before a turn, for a reader that knows nothing.
+    ``after``: the position to go on from (``position``); None starts with the turn that runs now, or waits for one.
+    ``history``: the conversation before a turn, for a reader that knows nothing. ``counts``: the turn is not unread
+    while this reader is there (one that watches another's session changes nothing).
     """
 
     def __init__(
@@ -28,99 +64,123 @@ class Feed:
         thread: Thread,
         view: View,
         *,
-        after: tuple[Turn, int] | None = None,
-        history: list[dict[str, Any]] | None = None,
+        after: Position | None = None,
+        history: list[Message] | None = None,
         once: bool = False,
+        counts: bool = True,
         still: Callable[[], bool] = lambda: True,
     ) -> None:
         self._thread = thread
         self._view = view
         self._after = after
-        self._history = history
+        self._holds: list[Message] | None = history  # what the reader holds; None for one that has not told
+        self._new = history is not None  # it has been told nothing yet
         self._once = once
+        self._counts = counts
         self._still = still
+        # Turns that are over when the reader comes are its past; each later one is told, however short it was.
+        self._past = {turn.id for turn in thread.turns.values() if turn is not thread.current}
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Frames; between turns nothing, and the caller's heartbeat keeps the connection."""
-        seen: Turn | None = None
-        if self._after is not None:
-            seen, position = self._after
-            async for chunk in self._turn(seen, position):
-                yield chunk
-            if self._once:
-                return
-        while self._still():
-            turn = self._next(seen)
-            if turn is None:
+        self._thread.watchers += 1
+        try:
+            if self._after is not None:
+                turn = self._after.turn
+                ids = list(self._thread.turns)
+                self._past = set(ids[: ids.index(turn.id)]) if turn.id in ids else set()
+                async for chunk in self._turn(turn, self._after.number, begun=self._after.begun):
+                    yield chunk
                 if self._once:
                     return
-                await self._thread.changed.wait()
-                continue
-            seen = turn
-            async for chunk in self._turn(turn, 0):
-                yield chunk
-            if self._once:
-                return
+            while self._still() and not self._thread.gone:
+                following = next((turn for turn in self._thread.turns.values() if turn.id not in self._past), None)
+                if following is None:
+                    if self._once:
+                        return
+                    await self._thread.changed.wait()
+                    continue
+                async for chunk in self._turn(following, 0):
+                    yield chunk
+                if self._once:
+                    return
+        finally:
+            self._thread.watchers -= 1
 
-    def _next(self, seen: Turn | None) -> Turn | None:
-        """The turn behind the one that was seen last; for a new reader the one that runs now."""
-        if seen is None:
-            return self._thread.current
-        turns = list(self._thread.turns.values())
-        if seen in turns:
-            later = turns[turns.index(seen) + 1 :]
-            return later[0] if later else None
-        return self._thread.current if self._thread.current is not seen else None
-
-    async def _turn(self, turn: Turn, after: int) -> AsyncGenerator[bytes, None]:
-        """The turn's runs, from position ``after`` on."""
+    async def _turn(self, turn: Turn, after: int, *, begun: bool = False) -> AsyncGenerator[bytes, None]:
+        """The turn's runs, from position ``after`` on; ``begun``: its run's first frames are known."""
         prefix = turn.id.encode() + b"."
         position = after
-        turn.readers += 1
+        self._past.add(turn.id)
+        if self._counts:
+            turn.enter()
         try:
             segment = turn.segment_at(position)
             while True:
                 stream = self._stream(turn, segment)
-                if position > segment.start:
+                if position > segment.start or begun:
                     for event in turn.log.events(segment.start, position):
                         stream.feed(event)
                 else:
-                    yield b"".join(stream.start()) + self._introduction(stream)
+                    first = [*stream.start(), *self._introduction(stream, segment)]
+                    yield b"".join(with_id(first, start_id(turn.id, segment.start)))
+                begun = False
                 while not stream.done:
                     batch = await turn.log.read(position)
                     frames: list[bytes] = []
-                    for number, event in batch.events:
-                        frames += with_id(stream.feed(event), prefix + b"%d" % number)
-                        position = number
-                        if stream.done:
-                            break
-                    if batch.closed and not stream.done:
-                        frames += stream.feed(TurnFinished())
+                    if batch.gap:  # the log has merged what the reader missed
+                        frames, position = resync(turn, stream, segment.start)
+                    else:
+                        for number, event in batch.events:
+                            frames += with_id(stream.feed(event), prefix + b"%d" % number)
+                            position = number
+                            if stream.done:
+                                break
+                        if batch.closed and not stream.done:
+                            frames += stream.feed(TurnFinished())
                     if frames:
                         yield b"".join(frames)
+                self._holds = stream.messages()
                 if turn.log.closed and position >= turn.log.last:
                     return
                 await turn.log.read(position)  # parked: what comes next begins another run
                 segment = turn.segment_from(position)
         finally:
-            turn.readers -= 1
+            if self._counts:
+                turn.leave()
 
-    def _introduction(self, stream: AguiStream) -> bytes:
-        """The conversation so far, once, for a reader that knows nothing."""
-        if self._history is None:
-            return b""
-        frames = stream.snapshot()
-        self._history = None
-        return b"".join(frames)
+    def _introduction(self, stream: AguiStream, segment: Segment) -> list[bytes]:
+        """What the reader must know before a run's events: what the run's own client was told, and its messages."""
+        if self._new:
+            self._new = False
+            return stream.snapshot()
+        told = list(segment.first)
+        have = [message["id"] for message in self._holds or () if message["role"] not in _UNTOLD]
+        if not segment.tells and [m["id"] for m in stream.base if m["role"] not in _UNTOLD] != have:
+            told += stream.snapshot()
+        return told
 
     def _stream(self, turn: Turn, segment: Segment) -> AguiStream:
-        base = self._history if self._history is not None else segment.base
         return AguiStream(
             self._thread.thread_id,
             segment.run_id,
             prefix=segment.prefix,
             peer=segment.peer,
             view=self._view,
-            base=base,
+            base=self._base(segment),
             open_calls=turn.open_calls(segment.start),
         )
+
+    def _base(self, segment: Segment) -> Sequence[Message]:
+        """The conversation before a run, for this reader: that of the run's client may be only the end of it."""
+        if self._holds is None:
+            return segment.base
+        if self._new:
+            return self._holds
+        if segment.complete:
+            return segment.base
+        have = {message["id"] for message in self._holds}
+        return [*self._holds, *(message for message in segment.base if message["id"] not in have)]
+
+
+_UNTOLD = ("reasoning", "activity")

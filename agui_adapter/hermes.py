@@ -17,18 +17,22 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.redact import redact_sensitive_text
 from gateway.session import SessionSource, build_session_key
 from gateway.session_context import get_session_env
 
 from . import hermes_ask
+from .hermes_history import Sessions
 from .requests import Pending, Requests
 from .session import Turn
 from .stream import Usage
 from .tap import Call, Failure, Tap, without_thinking
 from .warm import warm_up
+
+if TYPE_CHECKING:
+    from .hermes_observe import Watched, Watcher
 
 logger = logging.getLogger("hermes_agui")
 
@@ -56,7 +60,7 @@ def session_key_here() -> str:
 class _Inside:
     """The tool call that this thread runs in."""
 
-    attachment: _Attachment
+    attachment: _Attachment | Watched
     call_id: str
     name: str
 
@@ -113,6 +117,9 @@ class _Attachment:
                     hermes_ask.open_client_call(self.bridge.requests, self.tap.turn, wire, call.name, seconds)
                     for wire in self.tap.wire_ids(call.id)
                 ]
+
+    def starts(self, call_id: str) -> None:
+        self.tap.starts(call_id)
 
     def clarify(self, question: str, choices: Any = None) -> str:
         inside = _inside.get()
@@ -218,6 +225,9 @@ def on_hook(name: str, kwargs: dict[str, Any]) -> Any:
     if attachment is None:
         if name == "post_tool_call":
             _refused_in_subagent(kwargs)
+        watcher = _watcher()
+        if watcher is not None:
+            watcher.heard(name, kwargs)
         return None
     handler = _HOOKS.get(name)
     if handler is not None:
@@ -243,11 +253,23 @@ def _pre_llm_call(kwargs: dict[str, Any]) -> dict[str, str] | None:
         attachment = _Attachment(bridge, tap, agent, turn_id)
         _attached[turn_id] = attachment
         bridge.attachments.setdefault(key, []).append(attachment)
-        tap.begin()
+        tap.begin(_text(kwargs.get("user_message")))
         attachment.attach()
+        if tap.turn.stopping:  # it was asked to end before there was an agent, or between two of its agent turns
+            agent.interrupt()
+        if tap.turn.thread.shared:  # the other chat of its session may have had a turn while this one waited
+            tap.turn.thread.last_row = bridge.last_row(str(kwargs.get("session_id") or ""))
         context = tap.turn.context
         return {"context": context} if context else None
+    watcher = _watcher()
+    if watcher is not None:
+        watcher.begins(key, kwargs)
     return None
+
+
+def _watcher() -> Watcher | None:
+    """What watches the other sessions of this process, if the operator lets it."""
+    return next((bridge.watcher for bridge in tuple(_bridges) if bridge.watcher is not None), None)
 
 
 def _approval(name: str, kwargs: dict[str, Any]) -> None:
@@ -291,11 +313,13 @@ def _post_api_request(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
 
 
 def _api_request_error(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
+    attachment.tap.failure = _failure(kwargs)
+
+
+def _failure(kwargs: dict[str, Any]) -> Failure:
     error = kwargs.get("error") or {}
     message = redact(str(error.get("message") or "")) if isinstance(error, dict) else ""
-    attachment.tap.failure = Failure(
-        _error_code(kwargs.get("status_code"), str(kwargs.get("reason") or "")), message[:2000]
-    )
+    return Failure(_error_code(kwargs.get("status_code"), str(kwargs.get("reason") or "")), message[:2000])
 
 
 def _post_tool_call(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
@@ -338,11 +362,13 @@ def around_tool(next_call: Callable[[Any], Any], **kwargs: Any) -> Any:
     args, name = kwargs.get("args"), str(kwargs.get("tool_name") or "")
     turn_id, call_id = str(kwargs.get("turn_id") or ""), str(kwargs.get("tool_call_id") or "")
     attachment = _attached.get(turn_id) if turn_id else None
-    if attachment is not None:
-        if name in attachment.client_names:
-            return _answer_of_client(attachment, call_id, name)
-        attachment.tap.starts(call_id)
-        token = _inside.set(_Inside(attachment, call_id, name))
+    if attachment is not None and name in attachment.client_names:
+        return _answer_of_client(attachment, call_id, name)
+    watcher = _watcher() if turn_id and attachment is None else None
+    seen = watcher.of(turn_id) if watcher is not None else attachment
+    if seen is not None:
+        seen.starts(call_id)
+        token = _inside.set(_Inside(seen, call_id, name))
         try:
             return next_call(args)
         finally:
@@ -535,6 +561,7 @@ class Bridge:
         self._requests: Requests | None = None
         self._asked: dict[str, int] = {}
         self._asked_lock = threading.Lock()
+        self.watcher: Watcher | None = None  # of other sessions (agui.observe)
 
     @property
     def runner(self) -> Any:
@@ -627,6 +654,18 @@ class Bridge:
         entry = (getattr(self.runner, "_agent_cache", None) or {}).get(session_key)
         return entry[0] if isinstance(entry, tuple) and entry else entry
 
+    def taken_elsewhere(self, session_key: str) -> bool:
+        """Whether another key's turn holds the session that this key stands on. On the loop."""
+        registry = getattr(self.runner, "_turn_leases", None)
+        session_id = self.runner.session_store.peek_session_id(session_key) if registry is not None else None
+        lease = registry._leases.get(session_id) if session_id and registry is not None else None
+        holder = getattr(lease, "holder", None)
+        return holder is not None and holder.owner_key != session_key
+
+    def last_row(self, session_id: str) -> int:
+        """The newest row of a session, 0 without one. Blocks for a look-up."""
+        return Sessions(self.runner).last_row(session_id)
+
     def kept_texts(self, session_key: str) -> list[str]:
         """What the assistant has said in the session's newest turn, as the history keeps it."""
         found: list[str] = []
@@ -652,10 +691,31 @@ class Bridge:
         agent.interrupt()
         return True
 
+    async def give_up(self, session_key: str, source: SessionSource) -> None:
+        """The turn's worker does not end: nothing that it still does may reach the history or a later turn.
+
+        As ``/stop`` does with a hung agent (slash_commands.py), and its agent writes no more rows: Hermes keeps what a
+        worker brings late, behind whatever the session has by then.
+        """
+        agents = [attachment.agent for attachment in self.attachments.get(session_key, [])]
+        for agent in (*agents, self.running_agent(session_key)):
+            if hasattr(agent, "_persist_disabled"):
+                agent._persist_disabled = True
+        clear = getattr(self.runner, "_interrupt_and_clear_session", None)
+        if clear is not None:
+            reason = "Stop requested"  # one that Hermes knows for a control message, not for a user's text
+            await clear(session_key, source, interrupt_reason=reason, invalidation_reason="agui_abandoned")
+
     def steer(self, session_key: str, text: str) -> bool:
         """Give the running turn a text that the model sees with its next tool result."""
         agent = self.running_agent(session_key)
         return bool(agent is not None and agent.steer(text))
+
+    def unsteer(self, session_key: str) -> str:
+        """Take back a steered text that the model has not seen; it would come up in a later turn of the session."""
+        agent = self.running_agent(session_key) or self.cached_agent(session_key)
+        drain = getattr(agent, "_drain_pending_steer", None)
+        return str(drain() or "") if drain is not None else ""
 
     def authorized(self, source: SessionSource) -> bool:
         """The gateway's own rules: allowlists, pairing, allow-all."""

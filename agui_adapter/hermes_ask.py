@@ -43,7 +43,8 @@ def approval_asked(requests: Requests, turn: Turn, facts: dict[str, Any], call_i
     if own <= 0:
         logger.warning("agui: approvals.timeout is %g: Hermes refuses every dangerous command at once", own)
         return True
-    seconds = max(seconds, own)
+    seconds = requests.limited(turn, max(seconds, own))
+    early = seconds < own
     if not requests.take_place():
         _settle(entry, DENY, "Too many conversations wait for an answer already.")
         return True
@@ -64,7 +65,7 @@ def approval_asked(requests: Requests, turn: Turn, facts: dict[str, Any], call_i
         answer = pending.answer or Answer()
         if pending.closed != "expired":
             _settle(entry, answer.choice or DENY, answer.text or answer.error)
-        elif beside:
+        elif beside or early:
             _settle(entry, DENY, "There was no answer in time. Silence is not consent.")
         # Else Hermes's own time is over within a second, and it tells the model so.
 
@@ -227,7 +228,7 @@ def ask_clarify(requests: Requests, turn: Turn, call_id: str, question: str, cho
 
     if not requests.take_place():
         return "[the question could not be asked: too many conversations wait for an answer already]"
-    seconds = float(max(0, get_clarify_timeout()))
+    seconds = requests.limited(turn, float(max(0, get_clarify_timeout())))
     request = Request(
         new_id("clarify"),
         "clarify",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,18 +58,14 @@ class Sessions:
             return [session_id]
 
     def rows(self, session_id: str, after: int = 0) -> list[Row]:
-        """The rows of a session and its lineage that a person may see, behind row ``after``."""
+        """The rows of a session and its lineage, behind row ``after``, with those that a rewind has taken back."""
         if not session_id or self._db is None:
             return []
         found: list[Row] = []
         for one in self.lineage(session_id):
             for row in self._db.get_messages(one, include_inactive=True):
-                archived = bool(row.get("compacted"))
-                if row["id"] <= after or row["role"] not in ("user", "assistant", "tool"):
-                    continue
-                if not row.get("active", 1) and not archived:
-                    continue  # taken back by a rewind
-                found.append(_row(row, archived))
+                if row["id"] > after and row["role"] in ("user", "assistant", "tool"):
+                    found.append(_row(row))
         return found
 
     def last_row(self, session_id: str) -> int:
@@ -88,7 +85,12 @@ class Sessions:
     def seed(self, session_key: str, source: SessionSource, rows: Sequence[dict[str, Any]]) -> str:
         """Write a conversation that Hermes has never seen into the thread's new session; returns the session's id."""
         entry = self._store.get_or_create_session(source)
-        messages = [{key: value for key, value in row.items() if key != "wire_id"} for row in rows]
+        # Each with a time of its own, in order: Hermes would give all of them the same.
+        begin = time.time() - len(rows) * 0.001
+        messages: list[dict[str, Any]] = []
+        for index, row in enumerate(rows):
+            kept = {key: value for key, value in row.items() if key != "wire_id"}
+            messages.append(kept | {"timestamp": begin + index * 0.001})
         if not self._store.rewrite_transcript(entry.session_id, messages):
             raise RuntimeError("Hermes did not take the conversation")
         self.evict(session_key)
@@ -110,6 +112,13 @@ class Sessions:
             if origin is not None and origin.chat_id == chat_id and origin.platform.value == "agui":
                 return self.session_id(entry.session_key)
         return ""
+
+    def shared(self, session_key: str, session_id: str) -> bool:
+        """Whether another chat's key stands on this session too."""
+        lineage = set(self.lineage(session_id))
+        return any(
+            entry.session_id in lineage and entry.session_key != session_key for entry in self._store.list_sessions()
+        )
 
     def change(self, session_id: str, *, title: str | None, archived: bool | None) -> None:
         """Title and archive mark of a session, by Hermes's own functions; a title that is taken stays ours alone."""
@@ -136,35 +145,58 @@ class Sessions:
         return {str(hit["session_id"]) for hit in self._db.search_messages(query, limit=limit)}
 
 
-def _row(row: dict[str, Any], archived: bool) -> Row:
-    content = row.get("content")
-    text = content if isinstance(content, str) else _parts(content)
+def _row(row: dict[str, Any]) -> Row:
+    role, content = str(row["role"]), row.get("content")
+    text, summary = _without_summary(content if isinstance(content, str) else _parts(content))
     calls = []
     for call in row.get("tool_calls") or []:
         function = call.get("function") or {}
         arguments = function.get("arguments")
-        calls.append(
-            {
-                "id": str(call.get("id") or ""),
-                "type": "function",
-                "function": {
-                    "name": str(function.get("name") or ""),
-                    "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments or {}),
-                },
-            }
+        name, arguments = reached(
+            str(function.get("name") or ""),
+            arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False),
         )
+        made = {"id": str(call.get("id") or ""), "type": "function", "function": {"name": name, "arguments": arguments}}
+        calls.append(made)
+    archived, active = bool(row.get("compacted")), bool(row.get("active", 1))
     return Row(
         int(row["id"]),
         str(row["session_id"]),
-        str(row["role"]),
+        role,
         text,
         tuple(calls),
         str(row.get("tool_call_id") or ""),
         str(row.get("reasoning") or ""),
         float(row.get("timestamp") or 0),
-        archived,
-        _is_summary(str(row["role"]), text),
+        archived and not active,
+        summary,
+        not archived and not active,
+        role == "user" and text.startswith(_ASIDE),
     )
+
+
+# What Hermes 0.19 writes to the model in a user's place (conversation_loop.py, conversation_compression.py, run.py).
+_ASIDE = (
+    "[System: ",
+    "[System note: ",
+    "You just executed tool calls but returned an",
+    "[Your active task list was preserved across context compression]",
+    "[IMPORTANT: Background process ",
+)
+
+
+def reached(name: str, arguments: str) -> tuple[str, str]:
+    """A call through Hermes's ``tool_call`` bridge as the tool that it reaches (tools/tool_search.py)."""
+    try:
+        from tools import tool_search
+
+        if name == tool_search.TOOL_CALL_NAME:
+            real, args, error = tool_search.resolve_underlying_call(json.loads(arguments))
+            if real and not error:
+                return real, json.dumps(args, ensure_ascii=False, default=str)
+    except Exception:
+        logger.debug("tool_call bridge not unwrapped", exc_info=True)
+    return name, arguments
 
 
 def _parts(content: Any) -> str:
@@ -173,13 +205,18 @@ def _parts(content: Any) -> str:
     return "\n".join(str(part.get("text")) for part in content if isinstance(part, dict) and part.get("text"))
 
 
-def _is_summary(role: str, text: str) -> bool:
-    """A row that compaction wrote, or Hermes's own words to the model inside a turn: nobody said it."""
+def _without_summary(text: str) -> tuple[str, bool]:
+    """A content without what compaction wrote into it, and whether it did (agent/context_compressor.py)."""
     try:
-        from agent.context_compressor import LEGACY_SUMMARY_PREFIX, SUMMARY_PREFIX
+        from agent import context_compressor as compressor
 
-        if text.lstrip().startswith((SUMMARY_PREFIX[:40], LEGACY_SUMMARY_PREFIX)):
-            return True
-    except ImportError:
-        pass
-    return False
+        headers = (compressor.SUMMARY_PREFIX, compressor.LEGACY_SUMMARY_PREFIX)
+        if text.lstrip().startswith((*(header[:40] for header in headers), *compressor._HISTORICAL_SUMMARY_PREFIXES)):
+            return "", True
+        if text.startswith(compressor._MERGED_PRIOR_CONTEXT_HEADER):  # merged into a message that is kept
+            before, found, _ = text.partition(compressor._MERGED_SUMMARY_DELIMITER)
+            if found:
+                return before.removeprefix(compressor._MERGED_PRIOR_CONTEXT_HEADER).strip("\n"), True
+    except (ImportError, AttributeError):
+        logger.debug("summaries of this Hermes cannot be told", exc_info=True)
+    return text, False

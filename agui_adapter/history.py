@@ -1,22 +1,33 @@
-"""The client's messages and Hermes's: a session's rows as AG-UI messages, and what a run's messages ask for.
+"""A session's rows as the messages that a client knows. Pure.
 
-Pure. Hermes's session is the truth; the client's list tells what is new (DESIGN: compare by id and position, never by
-text). Rows come from ``hermes_history.py``, remembered ids from ``store.py``.
+Hermes's session is the truth. Rows come from ``hermes_history.py``, what the store remembers of them (ids on the wire,
+what each turn was given) from ``store.py``; which message a row is was found by ``pairing.py`` when its turn ended.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Message = dict[str, Any]
 
+HIDDEN = "[hidden by the operator]"
+_NO_RESULT = "[no result]"
+_STRIPPED = re.compile(r"\n?\[Attached image [^\]\n]*stripped[^\]\n]*\]")  # what compaction puts in an image's place
+
 
 @dataclass(frozen=True)
 class Row:
-    """One message of a Hermes session. ``archived``: summed up by compaction, but still shown to the user."""
+    """One message of a Hermes session.
+
+    ``archived``: summed up by compaction, but still shown to the user. ``taken_back``: by a rewind. ``summary``: what
+    compaction wrote, with the content that it put its summary beside, if any. ``aside``: Hermes's own words to the
+    model, in a user's place. ``live``: the row that the model's memory has it in, when ``visible`` has found a copy;
+    0 when it is in no memory any more.
+    """
 
     id: int
     session_id: str
@@ -28,84 +39,176 @@ class Row:
     timestamp: float = 0.0
     archived: bool = False
     summary: bool = False
+    taken_back: bool = False
+    aside: bool = False
+    live: tuple[str, int] = ("", 0)
 
-    def key(self) -> tuple[str, str, str, str]:
-        """What a copy has in common with its original."""
-        return (self.role, self.content, self.call_id, json.dumps(self.calls, sort_keys=True))
+    def key(self) -> tuple[str, ...]:
+        """What a copy has in common with its original: compaction shortens results, arguments and images."""
+        if self.role == "tool":
+            return ("tool", self.call_id)
+        if self.calls:
+            return ("calls", *(str(call["id"]) for call in self.calls))
+        return (self.role, _STRIPPED.sub("", self.content).strip())
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What the history does not say of a row and the client was told.
+
+    ``calls``: ids on the wire, where a provider left them out or repeated them. ``client``: those that the client
+    itself ran. ``reasoning``: the message id of its reasoning. ``text``: what was said, where the history keeps
+    something else (None: it keeps the same).
+    """
+
+    calls: Sequence[str] = ()
+    client: Sequence[str] = ()
+    reasoning: str = ""
+    text: str | None = None
 
 
 @dataclass(frozen=True)
 class Told:
-    """What the store remembers: row id → wire id, and turn inputs: user row id → the client's messages of it."""
+    """What the store remembers, by row id: ids on the wire, the client's messages of a turn, how the turn ended."""
 
     ids: Mapping[int, str] = field(default_factory=dict)
     inputs: Mapping[int, Sequence[Message]] = field(default_factory=dict)
-    outcomes: Mapping[int, str] = field(default_factory=dict)  # row id of a turn → how the turn ended
+    outcomes: Mapping[int, str] = field(default_factory=dict)
+    facts: Mapping[int, Fact] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What the operator lets clients see of what has been; the same as ``events.View`` lets them see of what runs."""
+
+    reasoning: bool = True
+    tool_output: Literal["full", "names", "off"] = "full"
+    max_chars: int = 10**9
+
+
+# -- which rows a person saw ---------------------------------------------------------------------------------------
 
 
 def visible(rows: Sequence[Row]) -> list[Row]:
     """The conversation as a person saw it: without summaries, and without the copies that compaction makes.
 
-    In-place compaction archives all rows and adds a summary and copies of the newest; the rotating kind does so in a
-    new session. A copy repeats an earlier row, behind a summary or with the very same time.
+    In-place compaction archives all rows and writes a batch: copies of the first few, a summary, copies of the newest.
+    The rotating kind writes that batch into a new session. Rows of a batch have the time of its summary or their
+    original's. Copies keep the originals' order, so a message that says the same as an earlier one is none when its
+    place is behind all of them. What a rewind took back is gone, with the original that it was a copy of.
     """
+    if not any(row.summary or row.session_id != rows[0].session_id for row in rows):
+        return [replace(row, live=(row.session_id, row.id)) for row in rows if not row.taken_back and not row.aside]
+    stamps = {(row.session_id, row.timestamp) for row in rows if row.summary}
     shown: list[Row] = []
-    known: dict[tuple[str, str, str, str], list[Row]] = {}
-    copying = False
+    gone: set[int] = set()
+    places: dict[tuple[str, ...], list[int]] = {}
+    cursor, copying, batch, session = -1, False, ("", 0.0), rows[0].session_id
     for row in rows:
+        stamp = (row.session_id, row.timestamp)
+        if row.session_id != session:
+            copying, cursor, session, batch = True, -1, row.session_id, stamp
+        elif stamp in stamps and stamp != batch:
+            # A summary may stand behind copies that were known by their time: those stay in order.
+            cursor = cursor if row.summary and copying and cursor < len(shown) - 1 else -1
+            copying, batch = True, stamp
         if row.summary:
             copying = True
+            if not row.content:
+                continue
+        if row.aside:
             continue
-        twins = known.get(row.key(), [])
-        if twins and (copying or any(twin.timestamp == row.timestamp for twin in twins)):
-            copying = True
+        twins = [place for place in places.get(row.key(), ()) if place not in gone]
+        place = next((one for one in twins if one > cursor), None) if copying else None
+        if place is None:
+            place = next((one for one in twins if row.timestamp and shown[one].timestamp == row.timestamp), None)
+        if place is not None:
+            copying, cursor = True, place
+            if row.taken_back:
+                gone.add(place)
+            elif not row.archived:
+                shown[place] = replace(shown[place], live=(row.session_id, row.id))
             continue
-        copying = False
-        shown.append(row)
-        known.setdefault(row.key(), []).append(row)
-    return shown
+        copying = copying and row.taken_back
+        if row.taken_back:
+            continue
+        places.setdefault(row.key(), []).append(len(shown))
+        shown.append(row if row.archived else replace(row, live=(row.session_id, row.id)))
+    return [row for place, row in enumerate(shown) if place not in gone]
+
+
+# -- rows as messages ----------------------------------------------------------------------------------------------
 
 
 def messages_of(rows: Sequence[Row], told: Told) -> list[Message]:
     """AG-UI messages of visible rows, tool calls paired, reasoning before its answer.
 
-    Ids are those that were streamed, where they are remembered, else made of the row's. Hermes's own words for a turn
-    that was stopped are no answer and are left out.
+    Ids are those that were streamed, where they are remembered, else made of the row's; no call id comes twice. Rows
+    of one id are one message (an answer that was cut and went on). Hermes's own words for a turn that was stopped are
+    no answer and are left out.
     """
     made: list[Message] = []
-    open_calls: dict[str, None] = {}
+    waiting: list[tuple[str, str]] = []  # calls without a result: the provider's id, the id on the wire
+    used: set[str] = set()
     for row in rows:
         wire = told.ids.get(row.id) or f"row-{row.id}"
+        if row.role == "tool":
+            match = next((one for one in waiting if one[0] == row.call_id), None)
+            if match is None and not row.call_id and waiting:
+                match = waiting[0]  # the provider gave no id, and Hermes keeps none with the result
+            if match is not None:
+                waiting.remove(match)
+                made.append({"id": wire, "role": "tool", "toolCallId": match[1], "content": row.content})
+            continue
+        _close(made, waiting)
         if row.role == "user":
-            _close(made, open_calls)
             made += told.inputs.get(row.id) or [{"id": wire, "role": "user", "content": row.content}]
-        elif row.role == "tool":
-            if row.call_id in open_calls:
-                del open_calls[row.call_id]
-                made.append({"id": wire, "role": "tool", "toolCallId": row.call_id, "content": row.content})
-        elif row.role == "assistant":
-            _close(made, open_calls)
-            if row.id not in told.ids and told.outcomes.get(row.id) in ("cancelled", "failed") and not row.calls:
-                continue
-            if row.reasoning:
-                made.append({"id": f"{wire}-reasoning", "role": "reasoning", "content": row.reasoning})
-            message: Message = {"id": wire, "role": "assistant"}
-            if row.content:
-                message["content"] = row.content
-            if row.calls:
-                message["toolCalls"] = [dict(call) for call in row.calls]
-                open_calls = dict.fromkeys(call["id"] for call in row.calls)
-            if row.content or row.calls:
-                made.append(message)
-    _close(made, open_calls)
+        elif row.role == "assistant" and not _unsaid(row, told):
+            fact = told.facts.get(row.id, Fact())
+            last = made[-1] if made else None
+            if last is not None and last["id"] == wire and last["role"] == "assistant" and not row.calls:
+                last["content"] = last.get("content", "") + (row.content if fact.text is None else fact.text)
+            else:
+                made += _assistant(row, told, used, waiting)
+    _close(made, waiting)
     return made
 
 
-def _close(made: list[Message], open_calls: dict[str, None]) -> None:
+def _unsaid(row: Row, told: Told) -> bool:
+    stopped = told.outcomes.get(row.id) in ("cancelled", "failed", "lost")
+    return stopped and row.id not in told.ids and not row.calls
+
+
+def _assistant(row: Row, told: Told, used: set[str], waiting: list[tuple[str, str]]) -> list[Message]:
+    streamed, fact = row.id in told.ids, told.facts.get(row.id, Fact())
+    wire = told.ids.get(row.id) or f"row-{row.id}"
+    made: list[Message] = []
+    if row.reasoning and (fact.reasoning or not streamed):  # some providers' is kept, but never streamed
+        made.append({"id": fact.reasoning or f"{wire}-reasoning", "role": "reasoning", "content": row.reasoning})
+    message: Message = {"id": wire, "role": "assistant"}
+    text = row.content if fact.text is None else fact.text
+    if text:
+        message["content"] = text
+    if row.calls:
+        calls = []
+        for index, call in enumerate(row.calls):
+            call_id = fact.calls[index] if index < len(fact.calls) else call["id"]
+            if not call_id or call_id in used:
+                call_id = f"row-{row.id}-c{index}"
+            used.add(call_id)
+            waiting.append((call["id"], call_id))
+            calls.append({**call, "id": call_id})
+        message["toolCalls"] = calls
+    if text or row.calls:
+        made.append(message)
+    return made
+
+
+def _close(made: list[Message], waiting: list[tuple[str, str]]) -> None:
     """A call without a result (a turn cut by a crash) gets one, so that no client takes it for its own to run."""
-    for call_id in open_calls:
-        made.append({"id": f"{call_id}-missing", "role": "tool", "toolCallId": call_id, "content": "[no result]"})
-    open_calls.clear()
+    for _, call_id in waiting:
+        made.append({"id": f"{call_id}-missing", "role": "tool", "toolCallId": call_id, "content": _NO_RESULT})
+    waiting.clear()
 
 
 def without_reasoning(messages: Sequence[Message]) -> list[Message]:
@@ -113,140 +216,56 @@ def without_reasoning(messages: Sequence[Message]) -> list[Message]:
     return [message for message in messages if message["role"] not in ("reasoning", "activity")]
 
 
-# -- what a run's messages ask for -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to do before the new input runs.
-
-    ``go_on``: nothing. ``rewind``: take back everything from the user message ``rewind_to`` on. ``seed``: Hermes has
-    never seen the thread, which came with messages. ``snapshot``: the client knows less than the history.
-    """
-
-    action: Literal["go_on", "rewind", "seed"] = "go_on"
-    rewind_to: str = ""
-    snapshot: bool = False
-
-
-def plan(client: Sequence[Message], new_ids: Collection[str], history: Sequence[Message], *, seen: bool) -> Plan:
-    """Compare a client's list with the history, by id and position.
-
-    ``client``: the run's messages; ``new_ids``: the user messages at its end that are to be answered (a known one among
-    them is answered again); ``history``: the thread's messages; ``seen``: the thread was used before, though its
-    history may be empty now (``/new``).
-    """
-    known = {message["id"]: index for index, message in enumerate(history)}
-    before = [m for m in client if m["id"] not in new_ids and m["role"] not in ("reasoning", "activity")]
-    again = [known[new_id] for new_id in new_ids if new_id in known]
-    if again:
-        first = min(again)
-        return Plan("rewind", history[first]["id"], snapshot=_knows_less(before, history[:first]))
-    if not history:
-        talk = [message for message in before if message["role"] in ("user", "assistant", "tool")]
-        return Plan("seed") if talk and not seen else Plan()
-    met = [known[message["id"]] for message in before if message["id"] in known]
-    if not met:
-        return Plan(snapshot=True)  # a client that sends only its newest message goes on
-    last = max(met)
-    for index, message in enumerate(history[last + 1 :], last + 1):
-        if message["role"] == "user":
-            return Plan("rewind", message["id"], snapshot=_knows_less(before, history[:index]))
-    return Plan(snapshot=_knows_less(before, history))
-
-
-def _knows_less(client: Sequence[Message], history: Sequence[Message]) -> bool:
-    have = {message["id"] for message in client}
-    return any(message["id"] not in have for message in without_reasoning(history))
-
-
-def transcript(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """A client's messages as a Hermes transcript, calls and results paired and repaired (AG-UI 1.0, section 11).
-
-    Each row carries ``wire_id``. A call without a result gets one that says so; a result without its call is dropped;
-    arguments that are no JSON become ``{}``.
-    """
-    rows: list[dict[str, Any]] = []
-    results = {m["toolCallId"]: m for m in messages if m["role"] == "tool"}
+def seen_by(messages: Sequence[Message], sight: Sight, client_calls: Collection[str]) -> list[Message]:
+    """What a client may see of these messages; calls that it ran itself (``client_calls``) are its own."""
+    kept: list[Message] = []
+    hidden: set[str] = set()
     for message in messages:
-        role = message["role"]
-        if role == "user":
-            rows.append({"role": "user", "content": text_of(message["content"]), "wire_id": message["id"]})
-        elif role == "assistant":
-            calls = [_call(call) for call in message.get("toolCalls") or []]
-            text = message.get("content") or ""
-            if not text and not calls:
+        if message["role"] == "reasoning" and not sight.reasoning:
+            continue
+        if message["role"] == "tool" and message["toolCallId"] not in client_calls:
+            if message["toolCallId"] in hidden:
                 continue
-            row: dict[str, Any] = {"role": "assistant", "content": text, "wire_id": message["id"]}
+            message = {**message, "content": _limited(message["content"], sight)}
+        elif message.get("toolCalls") and sight.tool_output != "full":
+            calls = []
+            for call in message["toolCalls"]:
+                if call["id"] in client_calls:
+                    calls.append(call)
+                elif sight.tool_output == "names":
+                    calls.append({**call, "function": {**call["function"], "arguments": "{}"}})
+                else:
+                    hidden.add(call["id"])
+            message = {name: value for name, value in message.items() if name != "toolCalls"}
             if calls:
-                row["tool_calls"] = calls
-                row["finish_reason"] = "tool_calls"
-            rows.append(row)
-            for call in calls:
-                answer = results.get(call["id"])
-                content = "[no result: the conversation was brought in without it]"
-                if answer is not None:
-                    content = text_of(answer["content"])
-                    if answer.get("error"):
-                        content = json.dumps({"error": answer["error"], "content": content}, ensure_ascii=False)
-                rows.append(
-                    {
-                        "role": "tool",
-                        "content": content,
-                        "tool_call_id": call["id"],
-                        "tool_name": call["function"]["name"],
-                        "wire_id": answer["id"] if answer is not None else f"{call['id']}-missing",
-                    }
-                )
-    return rows
+                message["toolCalls"] = calls
+            elif not message.get("content"):
+                continue
+        kept.append(message)
+    return kept
 
 
-def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = call["function"]["arguments"]
+def _limited(content: Any, sight: Sight) -> Any:
+    if sight.tool_output == "names":
+        return HIDDEN
+    if isinstance(content, str) and len(content) > sight.max_chars:
+        return f"{content[: sight.max_chars]}\n[cut: {len(content) - sight.max_chars} more characters]"
+    return content
+
+
+def as_json(fact: Fact) -> str:
+    """A fact for the store; empty when there is nothing to say."""
+    kept: dict[str, Any] = {} if fact.text is None else {"text": fact.text}
+    for name in ("calls", "client", "reasoning"):
+        if value := getattr(fact, name):
+            kept[name] = value if isinstance(value, str) else list(value)
+    return json.dumps(kept, ensure_ascii=False) if kept else ""
+
+
+def from_json(text: str) -> Fact:
+    """The opposite; anything unreadable says nothing."""
     try:
-        fine = isinstance(json.loads(arguments), dict)
-    except ValueError:
-        fine = False
-    function = {"name": call["function"]["name"], "arguments": arguments if fine else "{}"}
-    return {"id": call["id"], "type": "function", "function": function}
-
-
-def text_of(content: Any) -> str:
-    """A content as text: text parts joined, others named."""
-    if isinstance(content, str):
-        return content
-    texts = []
-    for part in content or []:
-        texts.append(part["text"] if part.get("type") == "text" else f"[{part.get('type')}]")
-    return "\n".join(texts)
-
-
-def pair(rows: Sequence[Row], kept: Sequence[Message], user_ids: Sequence[str]) -> dict[int, str]:
-    """Row id → wire id for the new rows of one turn. ``kept``: what the turn streamed, as messages.
-
-    Assistant rows with calls go by a call's id, results by theirs, the rest in order; user rows take the input's ids.
-    """
-    by_call = {call["id"]: m["id"] for m in kept for call in m.get("toolCalls") or []}
-    results = {m["toolCallId"]: m["id"] for m in kept if m["role"] == "tool"}
-    plain = [m["id"] for m in kept if m["role"] == "assistant" and not m.get("toolCalls")]
-    texts = {m["id"]: "".join(str(m.get("content") or "").split()) for m in kept}
-    users = list(user_ids[:1])
-    ids: dict[int, str] = {}
-    for row in rows:
-        if row.role == "user" and users:
-            ids[row.id] = users.pop(0)
-        elif row.role == "tool" and row.call_id in results:
-            ids[row.id] = results[row.call_id]
-        elif row.role == "assistant" and row.calls:
-            wire = next((by_call[call["id"]] for call in row.calls if call["id"] in by_call), None)
-            if wire is not None:
-                ids[row.id] = wire
-        elif row.role == "assistant":
-            bare = "".join(row.content.split())
-            match = next((wire for wire in plain if texts[wire] == bare), None)
-            if match is None and len(plain) == 1 and bare and texts[plain[0]].startswith(bare):
-                match = plain[0]
-            if match is not None:
-                plain.remove(match)
-                ids[row.id] = match
-    return ids
+        given = json.loads(text) if text else {}
+        return Fact(**given) if isinstance(given, dict) else Fact()
+    except (ValueError, TypeError):
+        return Fact()

@@ -15,9 +15,10 @@ import orjson
 from ag_ui.core import RunAgentInput
 from pydantic import BaseModel, ValidationError
 
-from .encode import dumps
 from .errors import AguiError, bad_request
 from .peers import Peer, peer_of
+from .state import bounds
+from .state_text import MAX_CHARS
 
 logger = logging.getLogger("hermes_agui")
 
@@ -27,14 +28,17 @@ SOURCES = frozenset({"data", "url", "file"})
 STATUSES = frozenset({"resolved", "cancelled"})
 MAX_ID_CHARS = 1024
 MAX_ITEMS = 10_000  # of a list that is no history: each wrong item would cost an error message of its own
-MAX_CONTEXT_CHARS = 8_000  # beyond 10,000 Hermes spills what a hook injects into a file (hook_output_spill.py)
+
 
 _DROP = object()  # in place of what is left out: None is a value that a client may send, and a wrong one
 
 
 @dataclass(frozen=True)
 class RunInput:
-    """A checked RunAgentInput. ``messages`` are the client's own, as plain JSON, without what was left out."""
+    """A checked RunAgentInput. ``messages`` are the client's own, as plain JSON, without what was left out.
+
+    ``state``: any JSON; None when the client sent none.
+    """
 
     thread_id: str
     run_id: str
@@ -44,19 +48,30 @@ class RunInput:
     tools: list[dict[str, Any]] = field(default_factory=list)
     resume: list[dict[str, Any]] = field(default_factory=list)
     left_out: tuple[str, ...] = ()
+    state: Any = None
 
     def tail(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The tool messages and the user messages behind the last assistant message."""
         tools: list[dict[str, Any]] = []
         users: list[dict[str, Any]] = []
         for message in reversed(self.messages):
-            if message["role"] in ("assistant", "system", "developer"):
+            if message["role"] == "assistant":
                 break
             if message["role"] == "tool":
                 tools.insert(0, message)
             elif message["role"] == "user" and not tools:
                 users.insert(0, message)
         return tools, users
+
+    def system(self) -> str:
+        """The client's own instructions to the agent: its system and developer messages before all others."""
+        texts = []
+        for message in self.messages:
+            if message["role"] in ("system", "developer"):
+                texts.append(message["content"].strip())
+            elif message["role"] not in ("reasoning", "activity"):
+                break
+        return "\n\n".join(text for text in texts if text)
 
 
 @dataclass(frozen=True)
@@ -99,6 +114,9 @@ def parse(body: bytes, *, max_messages: int) -> RunInput:
             raise AguiError(422, "invalid_input", f"{name} must not be blank.")
         if len(value) > MAX_ID_CHARS:
             raise AguiError(422, "invalid_input", f"{name} must have at most {MAX_ID_CHARS} characters.")
+    status, trouble = bounds(data.get("state"))
+    if trouble:
+        raise AguiError(status, "invalid_state", trouble)
     if left_out:
         # As Python shows texts: what a client sends must not break a log's lines.
         logger.info("agui: left out of a request: %.500r", sorted(set(left_out)))
@@ -107,11 +125,29 @@ def parse(body: bytes, *, max_messages: int) -> RunInput:
         run_id,
         peer_of(checked.protocol_version),
         _plain(checked.messages),
-        _context(data.get("context"), data.get("state")),
+        _context([*(data.get("context") or []), *_said_late(data.get("messages") or [])]),
         _plain(checked.tools or []),
         _plain(checked.resume or []),
         tuple(left_out),
+        data.get("state"),
     )
+
+
+def _said_late(messages: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """System and developer messages at the end, behind a conversation: they ride with the message that they came with.
+
+    In the system prompt they would cost the provider's cache of all that was said before.
+    """
+    late: list[dict[str, str]] = []
+    begun = False
+    for message in messages:
+        if message["role"] in ("user", "assistant", "tool"):
+            begun = True
+            if message["role"] != "user":
+                late = []
+        elif begun and message["role"] in ("system", "developer"):
+            late.append({"description": "Instruction", "value": message["content"]})
+    return late
 
 
 def new_input(messages: list[dict[str, Any]], accepted: Collection[str]) -> NewInput:
@@ -123,7 +159,7 @@ def new_input(messages: list[dict[str, Any]], accepted: Collection[str]) -> NewI
     """
     tail: list[dict[str, Any]] = []
     for message in reversed(messages):
-        if message["role"] in ("reasoning", "activity"):
+        if message["role"] in ("reasoning", "activity", "system", "developer"):
             continue
         if message["role"] != "user":
             break
@@ -236,18 +272,13 @@ def _upgrade(part: dict[str, Any], left_out: list[str]) -> Any:
     return made
 
 
-def _context(entries: Any, state: Any = None) -> str:
-    """The client's context and state as text for the model; cut where Hermes would spill it."""
-    parts = []
-    if entries:
-        lines = [f"{entry['description']}: {entry['value']}" for entry in entries]
-        parts.append("\n".join(["Context from the application the user sees:", *lines]))
-    if state not in (None, {}, []):
-        parts.append(f"State of the application the user sees, as JSON: {dumps(state).decode()}")
-    text = "\n\n".join(parts)
-    if len(text) > MAX_CONTEXT_CHARS:
-        text = text[: MAX_CONTEXT_CHARS - 20] + "\n[cut: too long]"
-    return text
+def _context(entries: Any) -> str:
+    """The client's context as text for the model; cut to what may ride in a message."""
+    if not entries:
+        return ""
+    lines = [f"{entry['description']}: {entry['value']}" for entry in entries]
+    text = "\n".join(["Context from the application the user sees:", *lines])
+    return text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 20] + "\n[cut: too long]"
 
 
 def _sentence(error: ValidationError) -> str:

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from .stream import InnerToolResult, MessageChunk, ReasoningChunk, StreamEvent, ToolResult, TurnFinished
+from .stream import InnerToolResult, MessageChunk, ReasoningChunk, StateChanged, StreamEvent, ToolResult, TurnFinished
 
 _OVERHEAD = 96  # bytes that an event costs beside its text, about
 _FRESH = 512  # the newest events are never merged: live readers stand there
@@ -37,7 +37,7 @@ class Batch:
 def _size(event: StreamEvent) -> int:
     if isinstance(event, (MessageChunk, ReasoningChunk)):
         return len(event.text) + _OVERHEAD
-    size = _OVERHEAD
+    size = _OVERHEAD + (event.size if isinstance(event, StateChanged) else 0)
     for name in ("text", "content", "arguments", "message"):
         value = getattr(event, name, None)
         if isinstance(value, str):
@@ -157,10 +157,13 @@ class EventLog:
         self._events[:keep] = events
         self._ends[:keep] = ends
         self._bytes = sum(_size(event) for event in self._events)
+        newest = max((i for i, event in enumerate(self._events) if isinstance(event, StateChanged)), default=-1)
         for keep_chars in _SHORT:
             for index in range(len(self._events) - _WHOLE):
                 if self._bytes <= self._limit * 3 // 4:
                     return
+                if index == newest:
+                    continue  # it says what holds
                 short = _shortened(self._events[index], keep_chars)
                 self._bytes -= _size(self._events[index]) - _size(short)
                 self._events[index] = short
@@ -177,4 +180,6 @@ def _joined(first: StreamEvent, texts: list[str]) -> StreamEvent:
 def _shortened(event: StreamEvent, keep: int) -> StreamEvent:
     if isinstance(event, (ToolResult, InnerToolResult)) and len(event.content) > keep:
         return replace(event, content=event.content[:keep], cut=event.cut + len(event.content) - keep)
+    if isinstance(event, StateChanged) and event.size > keep:
+        return StateChanged(None, dropped=True)
     return event

@@ -42,9 +42,10 @@ class Answer:
 class Pending:
     """A request with its state.
 
-    ``position`` is where in the log its answer came: what follows answers it. ``waited``: the turn's worker waits for
-    it now. ``beside``: no call of the turn waits but something beside it (``/background``). ``deadline`` on the
-    monotonic clock, 0 for never: an answer that is not there by then is late, whenever the expiry itself comes.
+    ``opened`` is where in the log it was asked, ``position`` where its answer came: what follows answers it.
+    ``waited``: the turn's worker waits for it now. ``beside``: no call of the turn waits but something beside it
+    (``/background``). ``deadline`` on the monotonic clock, 0 for never: an answer that is not there by then is late,
+    whenever the expiry itself comes.
     """
 
     request: Request
@@ -56,6 +57,7 @@ class Pending:
     answer: Answer | None = None
     waited: bool = False
     holds_place: bool = False
+    opened: int = 0
     position: int = 0
     event: threading.Event = field(default_factory=threading.Event)
     timer: asyncio.TimerHandle | None = None
@@ -69,10 +71,12 @@ class Requests:
         loop: asyncio.AbstractEventLoop,
         max_parked: int,
         on_closed: Callable[[Pending], None] = lambda pending: None,
+        limit: Callable[[Turn], float] = lambda turn: 0.0,
     ) -> None:
         self._loop = loop
         self._places = threading.Semaphore(max_parked)
         self._on_closed = on_closed  # called on the loop, after any close
+        self._limit = limit  # seconds that a turn's requests may be open at most, 0 for no limit
         self._lock = threading.RLock()
         self._by_turn: dict[Turn, dict[str, Pending]] = {}
 
@@ -88,6 +92,7 @@ class Requests:
         on_close: Callable[[Pending], None] | None = None,
     ) -> Pending:
         """Ask. ``seconds`` until it expires, 0 for never. Any thread."""
+        seconds = self.limited(turn, seconds)
         deadline = 0.0
         if seconds:
             deadline = time.monotonic() + seconds
@@ -95,11 +100,16 @@ class Requests:
         pending = Pending(request, turn, on_close, beside=not parks, deadline=deadline)
         with self._lock:
             self._by_turn.setdefault(turn, {})[request.id] = pending
-        turn.append(RequestOpened(request, parks))
+        pending.opened = turn.append(RequestOpened(request, parks))
         if seconds:
             self._loop.call_soon_threadsafe(self._arm, pending, seconds)
         logger.info("agui: %s asked on %s: %s", request.kind, turn.thread.chat_id, request.id)
         return pending
+
+    def limited(self, turn: Turn, seconds: float) -> float:
+        """The time that a request of this turn may be open, where ``seconds`` (0: for ever) are wished for."""
+        limit = self._limit(turn)
+        return min(seconds or limit, limit) if limit else seconds
 
     def take_place(self) -> bool:
         """Take one of the places for workers that wait (``agui.max_parked``); False when all are taken.
@@ -210,7 +220,7 @@ class Requests:
                 del self._by_turn[pending.turn][pending.request.id]
                 self._by_turn.setdefault(turn, {})[pending.request.id] = pending
                 pending.turn = turn
-                turn.append(RequestOpened(pending.request, parks=False))
+                pending.opened = turn.append(RequestOpened(pending.request, parks=False))
 
     def still_parked(self, turn: Turn) -> bool:
         """After answers: if the worker still waits for another one, say so in the log, which ends the new run."""

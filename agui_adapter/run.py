@@ -7,17 +7,19 @@ rule observed. On the gateway's loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .encode import with_id
+from .encode import start_id, with_id
 from .errors import AguiError
 from .events import AguiStream
 from .history import Message
+from .reconcile import text_of
 from .session import Thread, Turn
 from .stream import GatewayNotice, MessageChunk, StreamEvent, TurnFinished
 from .tools import ClientTool
@@ -39,7 +41,7 @@ class Run:
         self.turn = turn
         self._joins = joins  # in the middle of a turn: what was before comes as a snapshot
         self.position = self._start = after
-        self.first = b""  # frames behind RUN_STARTED
+        self.first: Sequence[bytes] = ()  # frames behind RUN_STARTED
         self._stream = stream
         self._merge = merge_ms / 1000
 
@@ -48,9 +50,10 @@ class Run:
         log, stream = self.turn.log, self._stream
         prefix = self.turn.id.encode() + b"."
         frames: list[bytes] = []
-        self.turn.readers += 1
+        document, version = self.turn.thread.document, 0
+        self.turn.enter()
         try:
-            yield b"".join(stream.start()) + self.first
+            yield b"".join(with_id([*stream.start(), *self.first], start_id(self.turn.id, self._start)))
             if self._joins:
                 yield b"".join(self._resync(0))
             while not stream.done:
@@ -64,23 +67,35 @@ class Run:
                     for position, event in _merged(batch.events) if self._merge else batch.events:
                         frames += with_id(stream.feed(event), prefix + b"%d" % position)
                         self.position = position
+                version = document.version
                 if frames:
                     chunk, frames = b"".join(frames), []
                     yield chunk
                 if batch.closed and not stream.done:  # the turn had ended before this run began to read it
                     yield b"".join(stream.feed(TurnFinished()))
+            document.read_to_end(version)  # the last frames were taken: the client knows the state
         except Exception:  # the headers are out: what failed here can only be told in the stream
             logger.exception("agui: a stream failed")
             yield b"".join([*frames, *stream.fail("internal", "Something failed here; the operator's log says what.")])
         finally:
-            self.turn.readers -= 1
+            self.turn.leave()
 
     def _resync(self, start: int) -> list[bytes]:
-        """All that is in the log behind position ``start``, as a snapshot."""
-        whole = self.turn.log.take(start, limit=sys.maxsize).events  # with the position that they end at
-        self.position = whole[-1][0] if whole else start
-        frames = self._stream.resync([event for _, event in whole])
-        return with_id(frames, b"%s.%d" % (self.turn.id.encode(), self.position))
+        frames, self.position = resync(self.turn, self._stream, start)
+        return frames
+
+
+def resync(turn: Turn, stream: AguiStream, start: int) -> tuple[list[bytes], int]:
+    """All that is in the log behind position ``start``, as a snapshot; and where the reader stands then."""
+    position = start
+
+    def events() -> Iterator[StreamEvent]:
+        nonlocal position
+        for position, event in turn.log.take(start, limit=sys.maxsize).events:  # noqa: B007 (where the run ends)
+            yield event
+
+    frames = stream.resync(events())
+    return with_id(frames, b"%s.%d" % (turn.id.encode(), position)), position
 
 
 def _merged(events: list[tuple[int, StreamEvent]]) -> list[tuple[int, StreamEvent]]:
@@ -114,12 +129,18 @@ async def wait_ready(adapter: AguiAdapter, seconds: float) -> None:
 class Prepared:
     """What was found when the client's messages and the history were compared.
 
-    ``base``: the client's messages before the turn; ``snapshot``: it must be told them.
+    ``base``: the client's messages before the turn, ``complete`` if that is the whole conversation; ``snapshot``: it
+    must be told them. ``again``: messages that were taken back with a later one, to be answered with the new input.
+    ``state``: the thread's document (None: none), which the client has or, with ``tells_state``, must be told.
     """
 
     base: Sequence[Message] = ()
     notices: list[tuple[str, Any]] = field(default_factory=list)
     snapshot: bool = False
+    complete: bool = False
+    again: Sequence[Message] = ()
+    state: Any = None
+    tells_state: bool = False
 
 
 async def _nothing() -> Prepared:
@@ -166,11 +187,19 @@ async def open_turn(
             else:
                 reason = "The user sent a new message instead of answering."
                 await end_turn(adapter, running, settings.interrupt_wait_seconds, reason)
+        deadline = time.monotonic() + settings.interrupt_wait_seconds
+        while adapter.gateway_begins(thread) and time.monotonic() < deadline:
+            with contextlib.suppress(TimeoutError):  # a background result waited behind the turn before: it comes first
+                await asyncio.wait_for(thread.changed.wait(), _POLL)
+        while (own := thread.current) is not None and not adapter.holds_only(own):
+            await own.done.wait()
         prepared = await prepare()
-        fresh = context if context != thread.context else ""
-        thread.context = context
+        thread.document.use(any(tool.writes for tool in client_tools))
+        fresh = thread.document.news(context if context != thread.context else "")
+        text = "\n\n".join([*(text_of(message["content"]) for message in prepared.again), text])
         turn = adapter.new_turn(thread, text, fresh, client_tools=client_tools)
-        turn.inputs = [dict(message) for message in inputs]
+        turn.client_context = context
+        turn.inputs = [dict(message) for message in (*prepared.again, *inputs)]
         adapter.archive.begin(turn, run_id)
         thread.accept(ids)
         if skipped:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,21 +24,26 @@ from .answers import (
     late_text,
     nothing_open,
     reinterrupt,
+    tell_agent,
     typed_answer,
 )
 from .errors import AguiError
 from .events import AguiStream
-from .history import Message, plan, transcript
+from .history import Message
 from .inputs import NewInput, RunInput, new_input, parse
+from .reconcile import Plan, known_beginning, plan, snapshot_of, transcript
 from .requests import Answer, Pending
 from .run import Prepared, Run, open_turn, wait_ready
 from .session import Segment, Thread, Turn
 from .store import RunRecord
+from .stream import TurnFinished
 from .tools import read_tools
 
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
     from .server import Server
+
+_INTERRUPTED = "The gateway stopped in the middle of this run. The conversation shows what was kept of it: send a new run to go on."
 
 
 def add_routes(app: web.Application, server: Server) -> None:
@@ -101,7 +107,7 @@ class Runs:
                 adapter,
                 thread,
                 new.text,
-                prepare=lambda: self._prepare(thread, asked, new),
+                prepare=lambda: self._agree(thread, asked, new),
                 context=asked.context,
                 ids=new.ids,
                 inputs=new.messages,
@@ -112,17 +118,19 @@ class Runs:
             base, joins = prepared.base, position > 0
             if joins:  # by steering: this client may hold a part of the turn already, or nothing of it
                 base = [message for message in asked.messages if not message["id"].startswith(f"{turn.id}-")]
+                prepared.state, prepared.tells_state = tell_agent(adapter, turn, asked)
             segment = turn.begin_run(position, asked.run_id, asked.peer, base)
+            segment = self._begins(turn, segment, asked, prepared)
             self._kept(claim, turn, position, asked.run_id)
             stream = self._stream(asked.thread_id, turn, segment, whole=joins)
             run = Run(turn, stream, after=position, merge_ms=settings.merge_ms, joins=joins)
-            run.first = self._first(asked.thread_id, segment, prepared)
+            run.first = segment.first
             if position == 0:
-                turn.readers += 1  # until the reader itself counts: a turn about to be read is not unread
+                turn.enter()  # until the reader itself counts: a turn about to be read is not unread
                 try:
                     await adapter.submit(turn)
                 finally:
-                    turn.readers -= 1
+                    turn.leave()
             return await self._server.stream(request, run.chunks())
         finally:
             self._release(claim)
@@ -176,14 +184,25 @@ class Runs:
         """The first answer again: from the turn's log, or from the history when the log is gone."""
         turn = thread.turns.get(record.turn_id)
         if turn is not None:
-            segment = turn.segment_from(record.position)
-            run = Run(turn, self._stream(asked.thread_id, turn, segment), after=record.position)
+            segment = turn.segment_of(record.run_id, record.position)
+            merge_ms = self._server.settings.merge_ms
+            run = Run(turn, self._stream(asked.thread_id, turn, segment), after=record.position, merge_ms=merge_ms)
+            run.first = segment.first
             return await self._server.stream(request, run.chunks())
-        await self._adapter.archive.load(thread)
-        history = await self._adapter.archive.messages(thread)
+        archive = self._adapter.archive
+        await archive.load(thread)
+        history = await archive.messages(thread)
+        thread.show(history)
+        outcome = await archive.run(lambda: archive.store.outcome(record.turn_id))
         stream = AguiStream(asked.thread_id, asked.run_id, peer=asked.peer, view=self._server.view)
-        stream.base = self._adapter.archive.snapshot_of(history, asked.messages)
-        frames = [*stream.start(), *stream.snapshot(), *stream.succeed()]
+        told = snapshot_of(asked.messages, [message["id"] for message in asked.messages], history)
+        frames = [*stream.start(), *_snapshots(stream, asked.messages, told)]
+        if outcome in ("success", "cancelled"):
+            frames += stream.feed(TurnFinished(outcome))  # type: ignore[arg-type]
+        elif outcome == "failed":
+            frames += stream.fail("failed", "This run failed, and its error is no longer known. Send a new run.")
+        else:
+            frames += stream.fail("interrupted", _INTERRUPTED)
         return await self._server.frames(request, frames)
 
     # -- new input ----------------------------------------------------------------------------------------------
@@ -209,22 +228,43 @@ class Runs:
                 return pending, answer
         return None
 
+    async def _agree(self, thread: Thread, asked: RunInput, new: NewInput) -> Prepared:
+        """Messages and state: what holds at the beginning of the run. Under the thread's lock."""
+        prepared = await self._prepare(thread, asked, new)
+        rewound = any(name == "rewound" for name, _ in prepared.notices)
+        if rewound:  # what the model was told of context and state may be gone with it
+            thread.context = ""
+            thread.document.model_forgot()
+        # A client that brings a history and lacks a part of it lacks what the state became meanwhile.
+        behind = prepared.snapshot and not rewound and len(asked.messages) > len(new.ids)
+        prepared.state, prepared.tells_state = thread.document.adopt(asked.state, behind=behind)
+        return prepared
+
     async def _prepare(self, thread: Thread, asked: RunInput, new: NewInput) -> Prepared:
         """Make the client's messages and Hermes's agree, before the new input runs. Under the thread's lock."""
         before = [m for m in asked.messages if m["role"] in ("user", "assistant", "tool") and m["id"] not in new.ids]
+        again: list[Message] = []
+        system = asked.system()
+        if system or before or not thread.seen:  # who sends only its newest message has not taken it back
+            thread.system = system
         fresh = not any(new_id in thread.accepted for new_id in new.ids)
-        if fresh and (before[-1]["id"] if before else "") == thread.last_id:
+        if fresh and not thread.shared and (before[-1]["id"] if before else "") == thread.last_id:
             return Prepared(asked.messages)  # the client knows all there is: the usual case, without a look-up
         archive = self._adapter.archive
+        if thread.shared:
+            await archive.reload(thread)
         history = await archive.messages(thread)
         todo = plan(asked.messages, new.ids, history, seen=thread.seen)
+        if todo.action == "rewind" and todo.rewind_to not in new.ids and not thread.told(todo.rewind_to):
+            # Said in the other chat of its session, and never shown here: the client cuts nothing, it knows less.
+            todo = Plan(snapshot=True)
         notices = []
         if todo.action == "seed":
             rows = transcript([m for m in asked.messages if m["id"] not in new.ids])
             await archive.seed(thread, self._adapter.source_of(thread), rows)
         elif todo.action == "rewind":
             try:
-                turns = await archive.rewind(thread, todo.rewind_to)
+                turns, again = await archive.rewind(thread, todo.rewind_to)
             except LookupError:
                 message = (
                     "The message to go back to is no longer in the agent's memory (it was summed up). Send the whole "
@@ -235,9 +275,10 @@ class Runs:
             cut = next(index for index, message in enumerate(history) if message["id"] == todo.rewind_to)
             history = history[:cut]
         if not todo.snapshot:
-            return Prepared(asked.messages, notices)
-        added = [message for message in asked.messages if message["id"] in new.ids]
-        return Prepared(archive.snapshot_of(history, added), notices, snapshot=True)
+            return Prepared(asked.messages, notices, complete=True, again=again)
+        thread.show(history)
+        base = snapshot_of(asked.messages, new.ids, history)
+        return Prepared(base, notices, snapshot=True, complete=True, again=again)
 
     # -- answers ------------------------------------------------------------------------------------------------
 
@@ -287,12 +328,14 @@ class Runs:
 
     def _follow(self, asked: RunInput, follow: Follow) -> Run:
         base = asked.messages if follow.messages is None else follow.messages
-        segment = replace(follow.segment, base=base)
+        segment = follow.turn.amend(follow.segment, base=base)
         prepared = Prepared(base, follow.notices, snapshot=follow.messages is not None)
+        prepared.state, prepared.tells_state = follow.state, follow.tells_state
+        segment = self._begins(follow.turn, segment, asked, prepared)
         merge_ms = self._server.settings.merge_ms
         stream = self._stream(asked.thread_id, follow.turn, segment)
         run = Run(follow.turn, stream, after=follow.position, merge_ms=merge_ms)
-        run.first = self._first(asked.thread_id, segment, prepared)
+        run.first = segment.first
         return run
 
     # -- streams ------------------------------------------------------------------------------------------------
@@ -307,13 +350,34 @@ class Runs:
             view=self._server.view,
             base=segment.base,
             open_calls=() if whole else turn.open_calls(segment.start),
+            state=turn.state if whole else segment.state,
         )
 
-    def _first(self, thread_id: str, segment: Segment, prepared: Prepared) -> bytes:
-        """What stands behind ``RUN_STARTED`` before the turn's own events."""
-        stream = AguiStream(thread_id, segment.run_id, base=prepared.base)
-        frames = [frame for name, value in prepared.notices for frame in stream.notice(name, value)]
-        return b"".join([*frames, *(stream.snapshot() if prepared.snapshot else [])])
+    def _begins(self, turn: Turn, segment: Segment, asked: RunInput, prepared: Prepared) -> Segment:
+        """The run with what stands behind its ``RUN_STARTED``, before the turn's own events."""
+        stream = AguiStream(asked.thread_id, segment.run_id, base=prepared.base)
+        frames = stream.state_snapshot(prepared.state) if prepared.tells_state else []
+        frames += [frame for name, value in prepared.notices for frame in stream.notice(name, value)]
+        if prepared.snapshot:
+            frames += _snapshots(stream, asked.messages, prepared.base)
+        return turn.amend(
+            segment,
+            first=tuple(frames),
+            tells=prepared.snapshot,
+            complete=prepared.complete,
+            state=prepared.state,
+            tells_state=prepared.tells_state,
+        )
+
+
+def _snapshots(stream: AguiStream, client: Sequence[Message], wanted: Sequence[Message]) -> list[bytes]:
+    """What makes a client that holds ``client`` hold ``wanted``, in this order."""
+    frames: list[bytes] = []
+    for messages in (known_beginning(client, wanted), wanted):
+        if messages is not None:
+            stream.base = messages
+            frames += stream.snapshot()
+    return frames
 
 
 __all__ = ["Message", "Runs", "add_routes"]

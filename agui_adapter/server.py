@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from aiohttp import web
 
-from . import __version__, run_routes, thread_routes
+from . import __version__, action_routes, observe_routes, run_routes, thread_routes
 from .auth import check_host, check_origin, principal_of
 from .config import Settings
 from .encode import HEARTBEAT, dumps
@@ -62,8 +62,9 @@ class Server:
         app.on_response_prepare.append(self._headers)
         run_routes.add_routes(app, self)
         thread_routes.add_routes(app, self)
+        action_routes.add_routes(app, self)
+        observe_routes.add_routes(app, self)
         app.router.add_get("/health", self._health)
-        app.router.add_route("OPTIONS", "/{path:.*}", self._preflight)
         # handler_cancellation: a reader leaves when its socket does.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
         await self._runner.setup()
@@ -107,6 +108,8 @@ class Server:
             return response
         except web.HTTPNotFound:
             return _problem(AguiError(404, "not_found", "There is nothing at this address."))
+        except web.RequestPayloadError:
+            return _problem(bad_request("The body is not what its headers say (length, encoding)."))
         except web.HTTPException as error:
             return _problem(AguiError(error.status, "bad_request", error.reason))
         except (ConnectionResetError, asyncio.CancelledError):
@@ -119,6 +122,8 @@ class Server:
     async def _admission(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         check_host(request.headers.get("Host"), self.settings)
         check_origin(request.headers.get("Origin"), request.headers.get("Host"), self.settings)
+        if request.method == "OPTIONS":  # not a route: it would answer for every address that is none
+            return self._preflight()
         return await handler(request)
 
     async def _headers(self, request: web.Request, response: web.StreamResponse) -> None:
@@ -132,7 +137,7 @@ class Server:
             response.headers["Access-Control-Allow-Origin"] = origin
             response.headers["Access-Control-Expose-Headers"] = "Retry-After"
 
-    async def _preflight(self, request: web.Request) -> web.Response:
+    def _preflight(self) -> web.Response:
         return web.Response(
             status=204,
             headers={

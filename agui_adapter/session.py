@@ -14,12 +14,13 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .document import Document
 from .log import EventLog
 from .peers import MODERN, Peer
-from .stream import Outcome, StreamEvent, ToolCall, ToolResult, TurnFinished
+from .stream import Outcome, StateChanged, StreamEvent, ToolCall, ToolResult, TurnFinished
 from .tools import ClientTool
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
@@ -50,6 +51,14 @@ def chat_id_for(principal_id: str, thread_id: str) -> str:
     return f"{_part(principal_id)}.{_part(thread_id)}"
 
 
+def plain_names(chat_id: str) -> tuple[str, str] | None:
+    """The opposite, where both parts are plain; None where one is a digest, or it is no chat of this platform."""
+    principal_id, dot, thread_id = chat_id.partition(".")
+    if dot and _PLAIN.match(principal_id) and _PLAIN.match(thread_id):
+        return principal_id, thread_id
+    return None
+
+
 class Signal:
     """Wakes everybody who waits for something to change. On the loop."""
 
@@ -76,13 +85,23 @@ class Signal:
 
 @dataclass(frozen=True)
 class Segment:
-    """A run's part of a turn: from position ``start`` on, for the client that asked with these ids and messages."""
+    """A run's part of a turn: from position ``start`` on, for the client that asked with these ids and messages.
+
+    ``first``: the frames that stand behind ``RUN_STARTED`` before the turn's own events, ``tells``: a snapshot is among
+    them. ``complete``: ``base`` is the whole conversation, not only what that client cared to send. ``state``: the
+    thread's document as that client has it when the run begins, ``tells_state`` by one of these frames.
+    """
 
     start: int
     run_id: str
     prefix: str
     peer: Peer = MODERN
     base: Sequence[dict[str, Any]] = ()
+    first: Sequence[bytes] = ()
+    tells: bool = False
+    complete: bool = False
+    state: Any = None
+    tells_state: bool = False
 
 
 @dataclass(eq=False)
@@ -98,13 +117,22 @@ class Turn:
     text: str = ""
     context: str = ""
     unsolicited: bool = False
+    one_shot: bool = False  # its caller reads nothing after its end: what would come later is done in it instead
     client_tools: tuple[ClientTool, ...] = ()
+    state: Any = None  # the thread's document at its beginning, and as its log tells it by now; None: no state
+    state_now: Any = None
+    client_context: str | None = None  # the client's context, when the model is told it with this turn
+    told: bool = False  # the model got ``context``
+    steered_text: str = ""  # what an answering run brought of context and state, on its way to the model
     parked_at: int = 0
     inputs: list[dict[str, Any]] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     answered_by: dict[str, str] = field(default_factory=dict)  # client call id → the client's tool message
     steered: bool = False
     readers: int = 0
+    on_unread: Callable[[Turn], None] | None = None  # called when the last reader has left
+    grace: asyncio.TimerHandle | None = None  # until the turn is stopped because nobody reads it
+    stopping: bool = False  # somebody wants its end: it takes no more input, and what begins in it is interrupted
     started_at: float = field(default_factory=time.monotonic)
     finished_at: float = 0.0
     done: asyncio.Event = field(default_factory=asyncio.Event)
@@ -118,12 +146,31 @@ class Turn:
         """Add to the log; its position, 0 when the log is closed. Any thread."""
         return self.log.append(event)
 
+    def enter(self) -> None:
+        """A reader comes. On the loop."""
+        self.readers += 1
+        if self.grace is not None:
+            self.grace.cancel()
+            self.grace = None
+
+    def leave(self) -> None:
+        """A reader goes; the last one is told of while the turn runs. On the loop."""
+        self.readers -= 1
+        if self.readers == 0 and self.on_unread is not None and not self.done.is_set():
+            self.on_unread(self)
+
     def begin_run(self, start: int, run_id: str, peer: Peer = MODERN, base: Sequence[dict[str, Any]] = ()) -> Segment:
         """A client's run begins to see the turn here; the newest one at a position counts."""
         prefix = f"{self.id}-{start}" if start else self.id
         segment = Segment(start, run_id, prefix, peer, base)
         self.segments.append(segment)
         return segment
+
+    def amend(self, segment: Segment, **changes: Any) -> Segment:
+        """The same run, of which more is known now."""
+        changed = replace(segment, **changes)
+        self.segments[self.segments.index(segment)] = changed
+        return changed
 
     def segment_at(self, position: int) -> Segment:
         """The run that position ``position`` lies in; one of the turn's own where no client asked for it."""
@@ -138,6 +185,27 @@ class Turn:
             if segment.start == position:
                 return segment
         return Segment(position, f"{self.id}-{position}" if position else self.id, f"{self.id}-{position}")
+
+    def segment_of(self, run_id: str, position: int) -> Segment:
+        """The run of this id that begins at this position."""
+        mine = (one for one in reversed(self.segments) if one.start == position and one.run_id == run_id)
+        return next(mine, None) or self.segment_from(position)
+
+    def state_at(self, position: int) -> Any:
+        """The thread's document at a position of the log; None: no state."""
+        events = self.log.events(until=position)
+        newest = next((one for one in reversed(events) if isinstance(one, StateChanged) and not one.dropped), None)
+        return self.state if newest is None else newest.state
+
+    def hand_over(self) -> str:
+        """What the model is told with the user's message; once, however many agent turns it makes. Worker thread."""
+        if self.told or not self.context:
+            return ""
+        self.told = True
+        if self.client_context is not None:
+            self.thread.context = self.client_context
+        self.thread.document.model_knows()
+        return self.context
 
     def open_calls(self, position: int) -> list[str]:
         """Ids of the calls that were announced up to ``position`` and had no result by then."""
@@ -169,11 +237,16 @@ class Thread:
     call_ids: set[str] = field(default_factory=set)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     context: str = ""
+    document: Document = field(default_factory=Document)
     loaded: bool = False
     seen: bool = False
-    last_id: str = ""
+    shared: bool = False  # another platform's chat stands on the same Hermes session
+    last_id: str | None = ""  # of the newest message; None while a turn runs or is being recorded
     last_row: int = 0
     changed: Signal = field(default_factory=Signal)
+    system: str = ""  # the client's own instructions to the agent
+    watchers: int = 0  # readers of its feed
+    gone: bool = False  # deleted
     used_at: float = field(default_factory=time.monotonic)
 
     def begin(
@@ -187,10 +260,12 @@ class Thread:
     ) -> Turn:
         """A new turn, now the thread's current one."""
         turn = Turn(self, log, text=text, context=context, unsolicited=unsolicited, client_tools=client_tools)
+        turn.state = turn.state_now = self.document.value
         self.current = turn
         self.turns[turn.id] = turn
         self.used_at = time.monotonic()
         self.seen = True
+        self.last_id = None
         self.changed.notify()
         return turn
 
@@ -209,6 +284,14 @@ class Thread:
         while len(self.accepted) > 4096:
             self.accepted.popitem(last=False)
 
+    def show(self, messages: Sequence[dict[str, Any]]) -> None:
+        """A client is shown this history: it may go back to what it sees, whoever said it."""
+        self.accept([message["id"] for message in messages if message["role"] == "user"])
+
+    def told(self, message_id: str) -> bool:
+        """Whether a client of this thread knows the message: it said it, brought it in, or was shown it."""
+        return not message_id.startswith("row-") or message_id in self.accepted
+
 
 class Threads:
     """All threads of this process, by chat."""
@@ -225,6 +308,7 @@ class Threads:
             thread = self._by_chat[chat_id] = Thread(principal, thread_id, chat_id)
         # A thread that the gateway spoke of first (see adopt) learns its client's id and principal here.
         thread.principal, thread.thread_id = principal, thread_id
+        thread.used_at = time.monotonic()
         return thread
 
     def find(self, principal: Principal, thread_id: str) -> Thread | None:
@@ -234,6 +318,8 @@ class Threads:
     def drop(self, thread: Thread) -> None:
         """Forget a thread."""
         self._by_chat.pop(thread.chat_id, None)
+        thread.gone = True
+        thread.changed.notify()
 
     def by_chat(self, chat_id: str) -> Thread | None:
         """The thread of a Hermes chat id, if this process has met it."""
@@ -267,7 +353,7 @@ class Threads:
                 if over and not turn.readers and not needed(turn):
                     del thread.turns[turn_id]
                     gone.append(turn)
-            idle = thread.current is None and not thread.turns
+            idle = thread.current is None and not thread.turns and not thread.watchers and not thread.lock.locked()
             if idle and now - thread.used_at > 24 * 3600:
                 del self._by_chat[chat_id]
         return gone

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 logger = logging.getLogger("hermes_agui")
 
-VERSION = 1
+VERSION = 2
+UNSOLICITED = "*"
+"""In the place of a run's id: the gateway began the turn by itself."""
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS threads (
     chat_id TEXT PRIMARY KEY, principal TEXT NOT NULL, thread_id TEXT NOT NULL, title TEXT NOT NULL DEFAULT '',
-    created REAL NOT NULL, updated REAL NOT NULL, archived INTEGER NOT NULL DEFAULT 0, context TEXT NOT NULL DEFAULT ''
+    created REAL NOT NULL, updated REAL NOT NULL, archived INTEGER NOT NULL DEFAULT 0, context TEXT NOT NULL DEFAULT '',
+    system TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS threads_by_principal ON threads (principal, archived, updated);
 CREATE TABLE IF NOT EXISTS turns (
@@ -34,17 +39,47 @@ CREATE TABLE IF NOT EXISTS turns (
 CREATE INDEX IF NOT EXISTS turns_by_chat ON turns (chat_id, started);
 CREATE TABLE IF NOT EXISTS ids (
     session_id TEXT NOT NULL, row_id INTEGER NOT NULL, wire_id TEXT NOT NULL DEFAULT '', turn_id TEXT NOT NULL,
-    PRIMARY KEY (session_id, row_id)
+    at REAL NOT NULL DEFAULT 0, facts TEXT NOT NULL DEFAULT '', PRIMARY KEY (session_id, row_id)
 );
 CREATE INDEX IF NOT EXISTS ids_by_turn ON ids (turn_id);
 CREATE TABLE IF NOT EXISTS late (
     chat_id TEXT NOT NULL, message_id TEXT PRIMARY KEY, after_row INTEGER NOT NULL, text TEXT NOT NULL, at REAL NOT NULL
 );
+CREATE TABLE IF NOT EXISTS beside (
+    turn_id TEXT PRIMARY KEY, chat_id TEXT NOT NULL, session_id TEXT NOT NULL, after_row INTEGER NOT NULL,
+    messages TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS beside_by_chat ON beside (chat_id);
+CREATE TABLE IF NOT EXISTS arrivals (
+    message_id TEXT PRIMARY KEY, chat_id TEXT NOT NULL, text TEXT NOT NULL, at REAL NOT NULL
+);
 CREATE TABLE IF NOT EXISTS runs (
     principal TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, chat_id TEXT NOT NULL, turn_id TEXT NOT NULL,
     position INTEGER NOT NULL, run_id TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (principal, key)
 );
+CREATE TABLE IF NOT EXISTS files (
+    file_id TEXT PRIMARY KEY, principal TEXT NOT NULL, chat_id TEXT NOT NULL, turn_id TEXT NOT NULL,
+    message_id TEXT NOT NULL, name TEXT NOT NULL, mime TEXT NOT NULL, size INTEGER NOT NULL, kind TEXT NOT NULL,
+    caption TEXT NOT NULL, source TEXT NOT NULL, url TEXT NOT NULL, created INTEGER NOT NULL, expires INTEGER NOT NULL,
+    after_row INTEGER NOT NULL DEFAULT 0, gone INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS files_by_chat ON files (chat_id);
+CREATE INDEX IF NOT EXISTS files_by_source ON files (source);
 """
+
+
+def store_path(home: Path) -> Path:
+    """Where the file lies, by HERMES_HOME."""
+    return home / "agui.db"
+
+
+_MIGRATIONS = {  # from this version to the next; new tables need none
+    1: (
+        "ALTER TABLE ids ADD COLUMN at REAL NOT NULL DEFAULT 0",
+        "ALTER TABLE ids ADD COLUMN facts TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE threads ADD COLUMN system TEXT NOT NULL DEFAULT ''",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -71,6 +106,31 @@ class RunRecord:
     run_id: str
 
 
+@dataclass(frozen=True)
+class FileRecord:
+    """A file that clients can fetch, or could until it expired (``files.py``). Times in seconds, size in bytes.
+
+    ``message_id``: the message that shows it, empty for what a user sent. ``source``: the path that the agent sent.
+    ``url``: an address elsewhere, of which there is no copy. ``after_row``: the row of Hermes's that it came after.
+    """
+
+    file_id: str
+    principal: str
+    chat_id: str
+    turn_id: str = ""
+    message_id: str = ""
+    name: str = ""
+    mime: str = ""
+    size: int = 0
+    kind: str = "document"
+    caption: str = ""
+    source: str = ""
+    url: str = ""
+    created: int = 0
+    expires: int = 0
+    after_row: int = 0
+
+
 class Store:
     """Thread-safe. A file that is damaged is put aside and begun anew: nothing in it is the truth."""
 
@@ -80,18 +140,31 @@ class Store:
         self._db: sqlite3.Connection | None = None
 
     def open(self) -> None:
-        """Open or make the file. Falls back to memory when the disk does not take it."""
+        """Open or make the file, and forget what is too old. Falls back to memory when the disk does not take it."""
         with self._lock:
             try:
                 self._db = self._connect(str(self._path))
+            except sqlite3.OperationalError as error:  # not damaged: locked, or not ours to write
+                logger.error("agui: %s cannot be written (%s): ids will not survive a restart", self._path.name, error)
+                self._db = self._connect(":memory:")
             except sqlite3.DatabaseError as error:
                 logger.warning("agui: %s cannot be used (%s): it is put aside and begun anew", self._path.name, error)
                 try:
-                    self._path.rename(self._path.with_suffix(f".damaged-{int(time.time())}"))
+                    self._put_aside()
                     self._db = self._connect(str(self._path))
                 except (OSError, sqlite3.DatabaseError):
                     logger.exception("agui: no store on disk: ids will not survive a restart")
                     self._db = self._connect(":memory:")
+        self.prune()
+
+    def _put_aside(self) -> None:
+        """The damaged file, and with it what SQLite keeps beside it: that must not be read into a new one."""
+        mark = f".damaged-{int(time.time())}"
+        self._path.rename(f"{self._path}{mark}")
+        for suffix in ("-wal", "-shm"):
+            beside = Path(f"{self._path}{suffix}")
+            if beside.exists():
+                beside.rename(f"{self._path}{mark}{suffix}")
 
     def close(self) -> None:
         """Close the file; later calls do nothing."""
@@ -106,12 +179,32 @@ class Store:
             db.row_factory = sqlite3.Row
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
-            db.executescript(_SCHEMA)
-            db.execute("INSERT OR IGNORE INTO meta VALUES ('version', ?)", (str(VERSION),))
+            self._migrate(db)
         except sqlite3.DatabaseError:
             db.close()
             raise
         return db
+
+    def _migrate(self, db: sqlite3.Connection) -> None:
+        """To this version, in one transaction. A file of a later version keeps what this one does not know."""
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            known = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone()
+            row = db.execute("SELECT value FROM meta WHERE key = 'version'").fetchone() if known else None
+            version = int(row["value"]) if row is not None else VERSION
+            for old in range(version, VERSION):
+                for statement in _MIGRATIONS[old]:
+                    db.execute(statement)
+            for statement in _SCHEMA.split(";"):
+                db.execute(statement)
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (str(max(version, VERSION)),))
+            db.execute("COMMIT")
+        except (ValueError, KeyError):
+            db.execute("ROLLBACK")
+            raise sqlite3.DatabaseError("its version cannot be read") from None
+        except sqlite3.Error:
+            db.execute("ROLLBACK")
+            raise
 
     def _run(self, sql: str, values: Sequence[Any] = (), *, many: bool = False) -> list[sqlite3.Row]:
         """One statement. An error of the disk is logged and answered with nothing: a turn never fails by it."""
@@ -120,11 +213,13 @@ class Store:
                 return []
             try:
                 if many:
-                    self._db.execute("BEGIN")
+                    self._db.execute("BEGIN IMMEDIATE")
                     try:
                         self._db.executemany(sql, values)
-                    finally:
                         self._db.execute("COMMIT")
+                    except sqlite3.Error:
+                        self._db.execute("ROLLBACK")
+                        raise
                     return []
                 return self._db.execute(sql, values).fetchall()
             except sqlite3.Error:
@@ -171,10 +266,19 @@ class Store:
         """Remember what the model was told."""
         self._run("UPDATE threads SET context = ? WHERE chat_id = ?", (context, chat_id))
 
+    def system(self, chat_id: str) -> str:
+        """The client's own instructions to the agent."""
+        rows = self._run("SELECT system FROM threads WHERE chat_id = ?", (chat_id,))
+        return str(rows[0]["system"]) if rows else ""
+
+    def set_system(self, chat_id: str, system: str) -> None:
+        """Remember the client's instructions."""
+        self._run("UPDATE threads SET system = ? WHERE chat_id = ? AND system != ?", (system, chat_id, system))
+
     def delete_thread(self, chat_id: str) -> None:
         """Forget everything about a thread."""
         self._run("DELETE FROM ids WHERE turn_id IN (SELECT turn_id FROM turns WHERE chat_id = ?)", (chat_id,))
-        for table in ("threads", "turns", "late", "runs"):
+        for table in ("threads", "turns", "late", "beside", "arrivals", "runs"):
             self._run(f"DELETE FROM {table} WHERE chat_id = ?", (chat_id,))
 
     # -- turns and ids ------------------------------------------------------------------------------------------
@@ -187,13 +291,79 @@ class Store:
         )
 
     def end_turn(
-        self, turn_id: str, session_id: str, outcome: str, ids: Mapping[int, str], rows: Sequence[int]
+        self,
+        turn_id: str,
+        session_id: str,
+        outcome: str,
+        ids: Mapping[int, str],
+        rows: Sequence[int],
+        *,
+        times: Mapping[int, float] | None = None,
+        facts: Mapping[int, str] | None = None,
     ) -> None:
-        """A turn ended: ``rows`` are Hermes's rows of it, ``ids`` the wire ids of those that were streamed."""
+        """A turn ended: ``rows`` are Hermes's rows of it, ``ids`` the wire ids of those that were streamed.
+
+        ``times`` are the rows' own, ``facts`` what else is to be remembered of them.
+        """
         self._run("UPDATE turns SET outcome = ? WHERE turn_id = ?", (outcome, turn_id))
-        values = [(session_id, row, ids.get(row, ""), turn_id) for row in rows]
+        times, facts = times or {}, facts or {}
+        values = [(session_id, row, ids.get(row, ""), turn_id, times.get(row, 0.0), facts.get(row, "")) for row in rows]
         if values:
-            self._run("INSERT OR REPLACE INTO ids VALUES (?, ?, ?, ?)", values, many=True)
+            self._run("INSERT OR REPLACE INTO ids VALUES (?, ?, ?, ?, ?, ?)", values, many=True)
+
+    def outcome(self, turn_id: str) -> str:
+        """How a turn ended; empty while it runs, or if the process died in it."""
+        rows = self._run("SELECT outcome FROM turns WHERE turn_id = ?", (turn_id,))
+        return str(rows[0]["outcome"]) if rows else ""
+
+    def facts(self, session_ids: Sequence[str]) -> dict[int, str]:
+        """Row id → what else is remembered of it, where there is anything."""
+        marks = ",".join("?" * len(session_ids))
+        sql = f"SELECT row_id, facts FROM ids WHERE session_id IN ({marks}) AND facts != ''"
+        return {row["row_id"]: row["facts"] for row in self._run(sql, list(session_ids))}
+
+    def times(self, session_ids: Sequence[str]) -> dict[int, float]:
+        """Every remembered row's time, 0 where it is not known."""
+        marks = ",".join("?" * len(session_ids))
+        rows = self._run(f"SELECT row_id, at FROM ids WHERE session_id IN ({marks})", list(session_ids))
+        return {row["row_id"]: row["at"] for row in rows}
+
+    def move_rows(self, chat_id: str, moved: Mapping[int, int]) -> None:
+        """Rows of a chat's session that Hermes wrote anew: old id → new id."""
+        values = [(new, old) for old, new in moved.items()]
+        self._run("UPDATE OR REPLACE ids SET row_id = ? WHERE row_id = ?", values, many=True)
+        for table, key in (("beside", "turn_id"), ("late", "message_id")):
+            for row in self._run(f"SELECT {key}, after_row FROM {table} WHERE chat_id = ?", (chat_id,)):
+                after = max((new for old, new in moved.items() if old <= row["after_row"]), default=0)
+                self._run(f"UPDATE {table} SET after_row = ? WHERE {key} = ?", (after, row[key]))
+
+    # -- what Hermes's history has not ------------------------------------------------------------------------------
+
+    def add_beside(
+        self, turn_id: str, chat_id: str, session_id: str, after_row: int, messages: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """A turn that left nothing in the history of ``session_id`` (a command): what it said, behind this row."""
+        self._run(
+            "INSERT OR REPLACE INTO beside VALUES (?, ?, ?, ?, ?)",
+            (turn_id, chat_id, session_id, after_row, json.dumps(list(messages), ensure_ascii=False)),
+        )
+
+    def beside(self, chat_id: str, session_ids: Sequence[str]) -> list[tuple[int, list[dict[str, Any]]]]:
+        """(the row it came after, what it was given and what it said) of each such turn, oldest first."""
+        rows = self._run(
+            "SELECT after_row, session_id, inputs, messages FROM beside JOIN turns USING (turn_id) "
+            "WHERE beside.chat_id = ? ORDER BY started",
+            (chat_id,),
+        )
+        return [
+            (row["after_row"], [*json.loads(row["inputs"]), *json.loads(row["messages"])])
+            for row in rows
+            if row["session_id"] in session_ids or not row["session_id"]
+        ]
+
+    def forget_beside(self, chat_id: str, row_id: int) -> None:
+        """A rewind took back this row and all behind it."""
+        self._run("DELETE FROM beside WHERE chat_id = ? AND after_row >= ?", (chat_id, row_id))
 
     def remembered(self, session_ids: Sequence[str]) -> list[tuple[int, str, str, str, str]]:
         """(row id, wire id, turn id, outcome, inputs as JSON) of all rows of these sessions, in order."""
@@ -204,6 +374,25 @@ class Store:
             list(session_ids),
         )
         return [(r["row_id"], r["wire_id"], r["turn_id"], r["outcome"] or "", r["inputs"] or "[]") for r in rows]
+
+    def unsolicited(self, session_ids: Sequence[str]) -> set[int]:
+        """Rows of turns that nobody submitted: what "the user" says in them is Hermes's own word to the model."""
+        marks = ",".join("?" * len(session_ids))
+        rows = self._run(
+            f"SELECT ids.row_id FROM ids JOIN turns USING (turn_id) WHERE ids.session_id IN ({marks}) "
+            "AND turns.run_id = ?",
+            [*session_ids, UNSOLICITED],
+        )
+        return {row["row_id"] for row in rows}
+
+    def unfinished(self, chat_id: str) -> tuple[str, list[dict[str, Any]]] | None:
+        """The chat's newest turn and the client's messages of it, if its end was never recorded: the process died."""
+        rows = self._run(
+            "SELECT turn_id, inputs, outcome FROM turns WHERE chat_id = ? ORDER BY started DESC LIMIT 1", (chat_id,)
+        )
+        if not rows or rows[0]["outcome"]:
+            return None
+        return rows[0]["turn_id"], json.loads(rows[0]["inputs"])
 
     def accepted_ids(self, chat_id: str) -> list[str]:
         """Ids of the client messages that this thread has taken, oldest first."""
@@ -222,6 +411,22 @@ class Store:
         """(message id, the row it came after, text), oldest first."""
         rows = self._run("SELECT * FROM late WHERE chat_id = ? ORDER BY at", (chat_id,))
         return [(row["message_id"], row["after_row"], row["text"]) for row in rows]
+
+    # -- messages that another process left -----------------------------------------------------------------------
+
+    def add_arrival(self, message_id: str, chat_id: str, text: str) -> bool:
+        """Leave a message for a thread, for the gateway that has the file. False if the disk did not take it."""
+        self._run("INSERT OR IGNORE INTO arrivals VALUES (?, ?, ?, ?)", (message_id, chat_id, text, time.time()))
+        return bool(self._run("SELECT 1 FROM arrivals WHERE message_id = ?", (message_id,)))
+
+    def arrivals(self) -> list[tuple[str, str, str]]:
+        """(message id, chat id, text) of what other processes left, oldest first."""
+        rows = self._run("SELECT * FROM arrivals ORDER BY at")
+        return [(row["message_id"], row["chat_id"], row["text"]) for row in rows]
+
+    def arrived(self, message_id: str) -> None:
+        """It is delivered, or cannot be."""
+        self._run("DELETE FROM arrivals WHERE message_id = ?", (message_id,))
 
     # -- runs -----------------------------------------------------------------------------------------------------
 
@@ -249,6 +454,52 @@ class Store:
             ),
         )
 
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def secret(self, name: str) -> str:
+        """A secret of this store's own, made when it is first asked for."""
+        key = f"secret:{name}"
+        self._run("INSERT OR IGNORE INTO meta VALUES (?, ?)", (key, secrets.token_hex(32)))
+        rows = self._run("SELECT value FROM meta WHERE key = ?", (key,))
+        return str(rows[0]["value"]) if rows else secrets.token_hex(32)
+
+    def add_file(self, record: FileRecord) -> None:
+        """Remember a file."""
+        values = asdict(record)
+        names, marks = ", ".join(values), ", ".join("?" * len(values))
+        self._run(f"INSERT OR REPLACE INTO files ({names}) VALUES ({marks})", list(values.values()))
+
+    def file(self, file_id: str) -> FileRecord | None:
+        """One file's record, whether its bytes are still there or not."""
+        rows = self._run("SELECT * FROM files WHERE file_id = ?", (file_id,))
+        return _file(rows[0]) if rows else None
+
+    def files_of(self, chat_id: str) -> list[FileRecord]:
+        """All files of a thread, oldest first."""
+        return [
+            _file(row) for row in self._run("SELECT * FROM files WHERE chat_id = ? ORDER BY created, rowid", (chat_id,))
+        ]
+
+    def files_alive(self) -> list[FileRecord]:
+        """Those whose bytes were not removed yet."""
+        return [_file(row) for row in self._run("SELECT * FROM files WHERE gone = 0")]
+
+    def file_sent(self, source: str) -> bool:
+        """Whether the file at this path was sent once."""
+        return bool(self._run("SELECT 1 FROM files WHERE source = ? LIMIT 1", (source,)))
+
+    def file_gone(self, file_id: str) -> None:
+        """Its bytes are removed; what was said of it stays."""
+        self._run("UPDATE files SET gone = 1 WHERE file_id = ?", (file_id,))
+
+    def place_files(self, turn_id: str, after_row: int) -> None:
+        """The turn has ended: what it sent stands behind this row."""
+        self._run("UPDATE files SET after_row = ? WHERE turn_id = ? AND message_id != ''", (after_row, turn_id))
+
+    def delete_files(self, chat_id: str) -> None:
+        """Forget a thread's files."""
+        self._run("DELETE FROM files WHERE chat_id = ?", (chat_id,))
+
     def prune(self, run_days: float = 7) -> None:
         """Forget keys of runs after a week."""
         self._run("DELETE FROM runs WHERE at < ?", (time.time() - run_days * 86400,))
@@ -264,3 +515,7 @@ def _thread(row: sqlite3.Row) -> ThreadRecord:
         row["updated"],
         bool(row["archived"]),
     )
+
+
+def _file(row: sqlite3.Row) -> FileRecord:
+    return FileRecord(**{field.name: row[field.name] for field in fields(FileRecord)})

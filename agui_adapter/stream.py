@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from gateway.stream_events import (
     Commentary,
@@ -23,6 +23,7 @@ from gateway.stream_events import (
 
 Outcome: TypeAlias = Literal["success", "cancelled", "failed"]
 CallStatus: TypeAlias = Literal["ok", "error", "blocked", "skipped", "cancelled"]
+AttachmentKind: TypeAlias = Literal["image", "audio", "video", "document"]
 RequestKind: TypeAlias = Literal["approval", "clarify", "confirm", "client_tool"]
 Closed: TypeAlias = Literal["answered", "expired", "cancelled"]
 
@@ -130,6 +131,23 @@ class MessageRevised:
 
 
 @dataclass(frozen=True)
+class Attachment:
+    """The agent sends a file. ``url`` is where its reader gets it; ``size`` in bytes, 0 when it is not known.
+
+    ``message_id`` names the message that shows it.
+    """
+
+    message_id: str
+    file_id: str
+    url: str
+    name: str
+    mime: str = "application/octet-stream"
+    size: int = 0
+    kind: AttachmentKind = "document"
+    caption: str = ""
+
+
+@dataclass(frozen=True)
 class Request:
     """Something a turn waits for that somebody outside must give. ``id`` is stable and answered at most once.
 
@@ -173,6 +191,30 @@ class TurnParked:
 
 
 @dataclass(frozen=True)
+class StateChanged:
+    """The thread's shared state is ``state`` now. ``patch`` (RFC 6902) makes it of ``before``, where it can.
+
+    Documents are shared, never changed in place, so that a reader may tell by identity which one it has. ``size``: of
+    the patch, in bytes. ``dropped``: a long log gave the document up; a later event holds it.
+    """
+
+    state: Any
+    patch: tuple[Mapping[str, Any], ...] = ()
+    before: Any = None
+    size: int = 0
+    dropped: bool = False
+
+
+@dataclass(frozen=True)
+class PlanChanged:
+    """The agent's list of things to do, whole: each with ``id``, ``content`` and ``status`` (pending, in_progress,
+    completed, cancelled). ``message_id`` names the plan of this turn."""
+
+    message_id: str
+    items: tuple[Mapping[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class TurnFinished:
     """The last event of every log, exactly once. ``code`` and ``message`` are set when the turn failed."""
 
@@ -197,13 +239,18 @@ StreamEvent: TypeAlias = (
     | GatewayNotice
     | Usage
     | MessageRevised
+    | Attachment
     | RequestOpened
     | RequestClosed
     | TurnParked
+    | StateChanged
+    | PlanChanged
     | TurnFinished
 )
 
 __all__ = [
+    "Attachment",
+    "AttachmentKind",
     "CallStatus",
     "Closed",
     "Commentary",
@@ -216,6 +263,7 @@ __all__ = [
     "MessageStart",
     "MessageStop",
     "Outcome",
+    "PlanChanged",
     "ReasoningChunk",
     "ReasoningStart",
     "ReasoningStop",
@@ -223,6 +271,7 @@ __all__ = [
     "RequestClosed",
     "RequestKind",
     "RequestOpened",
+    "StateChanged",
     "StreamEvent",
     "ToolCall",
     "ToolCallChunk",

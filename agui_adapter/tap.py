@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from .session import Turn
 from .stream import (
+    Attachment,
     CallStatus,
     Commentary,
     GatewayNotice,
@@ -33,6 +34,7 @@ from .stream import (
     Usage,
 )
 
+_FURTHER = "This message came too late for the answer above. It is answered next: do not send it again."
 _NO_RESULT = "[no result: the turn ended before this tool did]"
 _SPACE = re.compile(r"\s+")
 _THINK = re.compile(r"<(think|thinking|reasoning|REASONING_SCRATCHPAD)>.*?(</\1>|\Z)", re.DOTALL)
@@ -90,8 +92,9 @@ class Failure:
 class Tap:
     """Feeds one turn's log. Everything after ``stop()`` is ignored (a cancelled worker may still write)."""
 
-    def __init__(self, turn: Turn, *, max_result_chars: int) -> None:
+    def __init__(self, turn: Turn, *, max_result_chars: int, shown: Callable[[str], str] = lambda text: text) -> None:
         self.turn = turn
+        self._shown = shown  # a text as a person sees it: what only tells Hermes to send a file is not for them
         self._max = max_result_chars
         self._lock = threading.RLock()
         self._live = True
@@ -104,17 +107,19 @@ class Tap:
         self._wire_ids: dict[str, list[str]] = {}  # the model's id → the ids on the wire, this step
         self._last_calls: list[tuple[Call, str]] = []  # the newest step's, each with its id on the wire
         self._finals: list[str] = []
+        self.late_inputs: list[str] = []  # ids of user messages that further turns of the cycle answer
         self.agent_turns = 0
         self.open_turns = 0
         self.interrupted = False
         self.completed = False
         self.failure: Failure | None = None
         self.spoke = False  # text or calls are in the log, not only notices
+        self.attached = False  # a file was sent
 
     # -- agent turns -----------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """An agent turn starts (``pre_llm_call``). A cycle may hold several."""
+    def begin(self, text: str = "") -> None:
+        """An agent turn starts (``pre_llm_call``) with this user text. A cycle may hold several."""
         with self._lock:
             self.agent_turns += 1
             self.open_turns = 1
@@ -126,7 +131,10 @@ class Tap:
             self._close_calls(_NO_RESULT)
             self._step = _Step()
             if self._live and self.agent_turns > 1:
-                self._append(GatewayNotice("further_turn", "The gateway runs a message that came too late as well."))
+                message_id = self._mint("u")
+                self.late_inputs.append(message_id)
+                extra = {"messageId": message_id, "text": text, "resend": False}
+                self._append(GatewayNotice("further_turn", _FURTHER, extra))
 
     def end(self, *, completed: bool, interrupted: bool) -> None:
         """The agent turn ended in order (``on_session_end``)."""
@@ -178,7 +186,7 @@ class Tap:
                 self._stop_reasoning()
                 piece = self._start()
                 piece.text.append(text)
-                self._append(Commentary(text))
+                self._append(Commentary(self._shown(text)))
                 self._open = None
 
     def commentary(self, text: str) -> None:
@@ -208,11 +216,30 @@ class Tap:
             if self._live:
                 self.committed([Call(self._mint("c"), event.tool_name, json.dumps(event.args or {}, default=str))])
 
-    def notice(self, kind: str, text: str) -> None:
+    def new_id(self, letter: str) -> str:
+        """An id of this turn's own."""
+        with self._lock:
+            return self._mint(letter)
+
+    def attach(self, file: Attachment) -> None:
+        """The agent sends a file."""
+        with self._lock:
+            if self._live:
+                self._stop_text()
+                self._stop_reasoning()
+                self.attached = True
+                self._append(file)
+
+    def said(self, part: str) -> bool:
+        """Whether an answer of this turn holds this text."""
+        with self._lock:
+            return any(part in text for text in self._finals)
+
+    def notice(self, kind: str, text: str, /, **extra: object) -> None:
         """Something to tell beside the answer."""
         with self._lock:
             if self._live and text.strip():
-                self._append(GatewayNotice(kind, text))
+                self._append(GatewayNotice(kind, text, extra))
 
     # -- steps -----------------------------------------------------------------------------------------------
 
@@ -242,7 +269,7 @@ class Tap:
             if not calls and not errors:
                 self._stop_text()  # a stop without tools: the final text settles the step
                 return
-            self._settle(step.content if step.content is not None else self._streamed())
+            self._settle(self._shown(step.content if step.content is not None else self._streamed()))
             self._stop_reasoning()
             self.spoke = True
             ordered = _in_order(step.calls, [*calls, *(call for call, _ in errors)])
@@ -306,7 +333,7 @@ class Tap:
             step, going = self._step, self._open
             if not self._live or not any(piece.text for piece in step.pieces[step.kept :]):
                 return
-            self._settle(content, goes_on=True)
+            self._settle(self._shown(content), goes_on=True)
             step.kept = len(step.pieces)
             if going is not None and self._open is going:
                 self._open = _Piece(going.message_id, before=going.before + going.joined())
@@ -369,6 +396,7 @@ class Tap:
             if not self._live:
                 return
             self._stop_reasoning()
+            text = self._shown(text)
             self._finals.append(text)
             self._settle(text, final=True)
             self._stop_text()

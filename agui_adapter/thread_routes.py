@@ -12,11 +12,12 @@ from aiohttp import web
 
 from .answers import tool_answer
 from .errors import AguiError
-from .feed import Feed
+from .feed import Feed, past, position
+from .hermes_actions import Actions, is_command
 from .interrupts import describe
 from .requests import read_answer
 from .run import end_turn, wait_ready
-from .session import Thread, Turn
+from .session import Thread
 
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
@@ -99,8 +100,9 @@ class ThreadRoutes:
         thread = await self._thread(request)
         adapter = self._adapter
         turn = thread.current
-        position = turn.log.last if turn is not None else 0
-        messages = await adapter.archive.messages(thread)
+        last = turn.log.last if turn is not None else 0
+        messages = await adapter.archive.messages(thread, until=last)
+        thread.show(messages)
         info = await adapter.archive.info(thread)
         waiting = [asked for one in thread.turns.values() for asked in adapter.requests.open_requests(one)]
         body = {
@@ -111,11 +113,17 @@ class ThreadRoutes:
             "archived": info["archived"],
             "status": self._status(thread),
             "messages": messages,
-            "turn": {"id": turn.id, "lastEventId": f"{turn.id}.{position}"} if turn is not None else None,
+            "turn": {"id": turn.id, "lastEventId": f"{turn.id}.{last}"} if turn is not None else None,
             "requests": [describe(asked) for asked in waiting],
-            "usage": info["usage"],
+            "usage": await self._usage(thread),
         }
         return _reply(body)
+
+    async def _usage(self, thread: Thread) -> dict[str, Any]:
+        archive, bridge = self._adapter.archive, self._adapter.bridge
+        key = bridge.session_key(self._adapter.source_of(thread))
+        actions, agent = Actions(self._adapter.gateway_runner, archive.sessions), bridge.cached_agent(key)
+        return await archive.run(lambda: actions.usage(archive.sessions.session_id(key), agent))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Follow a thread: ``Last-Event-ID`` or ``?after=`` goes on from there, ``?once=1`` ends with the turn.
@@ -124,8 +132,8 @@ class ThreadRoutes:
         """
         thread = await self._thread(request)
         wanted = request.query.get("after") or request.headers.get("Last-Event-ID") or ""
-        after = self._position(thread, wanted)
-        history = None if after is not None else await self._adapter.archive.past(thread)
+        after = position(thread, wanted)
+        history = None if after is not None else await past(self._adapter.archive, thread)
         feed = Feed(
             thread,
             self._server.view,
@@ -134,13 +142,6 @@ class ThreadRoutes:
             once=request.query.get("once", "") in ("1", "true"),
         )
         return await self._server.stream(request, feed.chunks())
-
-    def _position(self, thread: Thread, event_id: str) -> tuple[Turn, int] | None:
-        turn_id, _, number = event_id.rpartition(".")
-        turn = thread.turns.get(turn_id)
-        if turn is None or not number.isdigit() or int(number) > turn.log.last:
-            return None  # gone or made up: the reader starts over with a snapshot
-        return turn, int(number)
 
     # -- changing -----------------------------------------------------------------------------------------------
 
@@ -187,6 +188,8 @@ class ThreadRoutes:
         text = body.get("text")
         if not isinstance(text, str) or not text.strip():
             raise AguiError(422, "invalid_input", "text must be a text that is not empty.")
+        if is_command(text):  # read by the model it is only text, and as a further turn Hermes throws it away
+            raise AguiError(422, "command_not_steerable", "This is a slash command: send it as a message of its own.")
         turn = thread.current
         if turn is None or self._adapter.requests.parked(turn) or not self._adapter.steer(turn, text):
             raise AguiError(409, "run_not_accepting_steer", "No turn is running that could take it; send a message.")

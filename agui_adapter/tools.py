@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import AguiError
+from .state import OWN, StateError, tokens
 
 MAX_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")  # what every provider takes as a function name
@@ -21,11 +22,16 @@ _EMPTY = {"type": "object", "properties": {}}
 
 @dataclass(frozen=True)
 class ClientTool:
-    """One client tool; ``parameters`` is JSON Schema, passed on as it is."""
+    """One client tool; ``parameters`` is JSON Schema, passed on as it is.
+
+    ``writes``: where in the shared state a call's arguments go as soon as it is announced, as pairs of JSON Pointers
+    (into the state, into the arguments).
+    """
 
     name: str
     description: str
     parameters: dict[str, Any] = field(default_factory=lambda: dict(_EMPTY), hash=False)
+    writes: tuple[tuple[str, str], ...] = ()
 
     def definition(self) -> dict[str, Any]:
         """As OpenAI's function tool, the form that Hermes's agents hold."""
@@ -52,10 +58,35 @@ def read_tools(tools: Sequence[dict[str, Any]] | None, server_names: Collection[
             parameters = dict(_EMPTY)
         if not isinstance(parameters, dict):
             raise AguiError(422, "invalid_tool", f"The parameters of tool {name!r} must be a JSON Schema object.")
-        read[name] = ClientTool(name, tool["description"], parameters)
+        read[name] = ClientTool(name, tool["description"], parameters, _writes(name, tool.get("metadata")))
     if len(read) > MAX_TOOLS:
         raise AguiError(422, "too_many_tools", f"At most {MAX_TOOLS} tools are taken.")
     return tuple(read.values())
+
+
+def _writes(name: str, metadata: Any) -> tuple[tuple[str, str], ...]:
+    """``{"hermes": {"writes": "/recipe", "argument": "/recipe"}}``, or a list of such pairs under ``writes``.
+
+    Without ``argument`` all arguments go there, as one object. Raises AguiError 422 for a pointer that is none.
+    """
+    own = metadata.get(OWN) if isinstance(metadata, dict) else None
+    given = own.get("writes") if isinstance(own, dict) else None
+    if given is None:
+        return ()
+    pairs = []
+    for one in given if isinstance(given, list) else [own]:
+        pointer = one.get("writes", one.get("pointer")) if isinstance(one, dict) else one
+        argument = one.get("argument", "") if isinstance(one, dict) else ""
+        try:
+            if not isinstance(pointer, str) or not isinstance(argument, str) or not tokens(pointer):
+                raise StateError("a JSON Pointer to a member of the state is needed, like /recipe.")
+            if tokens(pointer)[0] == OWN:
+                raise StateError(f"/{OWN} is the server's own.")
+            tokens(argument)
+        except StateError as error:
+            raise AguiError(422, "invalid_tool", f"metadata.{OWN}.writes of tool {name!r}: {error}") from None
+        pairs.append((pointer, argument))
+    return tuple(pairs)
 
 
 def content_of(text: str, error: str, parts: Sequence[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:

@@ -140,6 +140,12 @@ def _events(some_ids: st.SearchStrategy[str]) -> st.SearchStrategy[StreamEvent]:
         st.builds(InnerToolResult, some_ids, some_ids, texts, st.booleans(), seconds, st.sampled_from([0, 7])),
         st.builds(LongToolHint, names, seconds),
         st.builds(GatewayNotice, names, texts, objects),
+        # What a user said meanwhile, told by the tap in the middle of a turn.
+        st.builds(
+            lambda message_id, text: GatewayNotice("further_turn", "", {"messageId": message_id, "text": text}),
+            some_ids,
+            texts,
+        ),
         st.builds(Usage, names, names, counts, counts, counts, counts, counts),
         st.builds(MessageRevised, some_ids, texts),
         st.builds(RequestOpened, _requests(some_ids), st.booleans()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agui_adapter.check import check_text
 from agui_adapter.encode import with_id
-from agui_adapter.events import HIDDEN, NO_RESULT, AguiStream, View
+from agui_adapter.events import _HANDLERS, HIDDEN, NO_RESULT, AguiStream, View
 from agui_adapter.log import EventLog
 from agui_adapter.peers import MODERN, OLD, Peer, peer_of
 from agui_adapter.stream import (
@@ -37,6 +37,7 @@ from agui_adapter.stream import (
     TurnFinished,
     Usage,
 )
+from tests import strategies
 from tests.reducer import decode, reduce, told
 from tests.strategies import BASE, PREFIX, ends, scripts, texts
 
@@ -351,6 +352,12 @@ TABLE: list[tuple[str, list[StreamEvent], list[str]]] = [
 @pytest.mark.parametrize(("events", "wanted"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
 def test_table(events: list[StreamEvent], wanted: list[str]) -> None:
     assert short(events_of(*events)) == wanted
+
+
+def test_every_kind_of_event_is_translated_and_generated() -> None:
+    kinds = {*get_args(StreamEvent), ToolCall, ToolResult}
+    assert kinds <= set(_HANDLERS)
+    assert kinds <= {value for value in vars(strategies).values() if isinstance(value, type)}
 
 
 def test_the_start_echoes_the_ids_and_names_our_version() -> None:

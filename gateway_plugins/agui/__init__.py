@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import sys
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +39,9 @@ PLATFORM_HINT = (
     "To show a file, put MEDIA:/absolute/path/to/file in your answer; images appear inline, other files as links."
 )
 
+# The thread that `deliver=agui` and `send_message` to "agui" reach, as <principal>.<thread id>; /sethome writes it.
+HOME_VARIABLE = "AGUI_HOME_CHANNEL"
+
 # Hermes usually lives in an environment of its own; a bare `pip` would often install somewhere else.
 INSTALL_HINT = f"{sys.executable or 'python3'} -m pip install hermes-agui"
 
@@ -61,6 +66,9 @@ def register(ctx: Any) -> None:
         allowed_users_env="AGUI_ALLOWED_USERS",
         allow_all_env="AGUI_ALLOW_ALL_USERS",
         apply_yaml_config_fn=settings_from_yaml,
+        env_enablement_fn=home_from_env,
+        cron_deliver_env_var=HOME_VARIABLE,
+        standalone_sender_fn=send_from_elsewhere,
         emoji="🌐",
         platform_hint=PLATFORM_HINT,
     )
@@ -116,6 +124,53 @@ def settings_from_yaml(yaml_cfg: dict[str, Any], platform_cfg: dict[str, Any]) -
         merged.update(extra if isinstance(extra, dict) else {})
         merged.update({key: value for key, value in section.items() if key not in ("extra", "enabled")})
     return merged
+
+
+def home_from_env() -> dict[str, Any] | None:
+    """Hermes's `env_enablement_fn`: the home channel of the environment becomes `PlatformConfig.home_channel`."""
+    home = os.environ.get(HOME_VARIABLE, "").strip()
+    return {"home_channel": {"chat_id": home, "name": "AG-UI home"}} if home else None
+
+
+async def send_from_elsewhere(
+    pconfig: Any,
+    chat_id: str,
+    message: str,
+    *,
+    thread_id: str | None = None,
+    media_files: Any = None,
+    force_document: bool = False,
+) -> dict[str, Any]:
+    """Hermes's `standalone_sender_fn`: a message for a thread from a process that is not the gateway (`hermes cron`).
+
+    It is left in the plugin's own file, where the gateway looks every second and at its start: no port, no key, and
+    nothing is lost while no gateway runs.
+    """
+    from hermes_constants import get_hermes_home
+
+    from agui_adapter.session import chat_id_for, plain_names
+    from agui_adapter.store import Store, store_path
+
+    message_id = f"late-{uuid.uuid4().hex}"
+    text = "\n".join([message, *(f"[file: {_file_name(media)}]" for media in media_files or ())]).strip()
+    if not text:
+        return {"error": "AG-UI: there is no text to send"}
+    store = Store(store_path(get_hermes_home()))
+    store.open()
+    try:
+        names = plain_names(chat_id)
+        if store.thread(chat_id) is None and (names is None or chat_id_for(*names) != chat_id):
+            return {"error": f"AG-UI: there is no thread {chat_id}; name it as <principal>.<thread id>"}
+        if not store.add_arrival(message_id, chat_id, text):
+            return {"error": "AG-UI: the message could not be stored"}
+    finally:
+        store.close()
+    return {"success": True, "message_id": message_id}
+
+
+def _file_name(media: Any) -> str:
+    path = media[0] if isinstance(media, (list, tuple)) and media else media
+    return os.path.basename(str(path))
 
 
 def _hook(name: str) -> Callable[..., Any]:

@@ -73,17 +73,25 @@ class GatedModel(BackgroundModel):
         """Let the model go on. Any thread."""
         self._opened.add(gate)
 
+    async def _whole(self, request: Any, answer: wire.Answer) -> Any:
+        for gate in _GATE.findall(answer.step.text):  # an answer in one piece stands before its gate
+            await self._pass(gate)
+        return await super()._whole(request, answer)
+
     async def _write_paced(self, response: Any, answer: wire.Answer, pieces: list[dict[str, Any]]) -> None:
         begin = 0
         for index, piece in enumerate(pieces):
             for gate in _GATE.findall(piece.get("content") or piece.get("reasoning_content") or ""):
                 await super()._write_paced(response, answer, pieces[begin : index + 1])
                 begin = index + 1
-                self._reached.add(gate)
-                deadline = time.monotonic() + DEADLINE
-                while gate not in self._opened and time.monotonic() < deadline:  # noqa: ASYNC110 (another thread opens)
-                    await asyncio.sleep(0.005)
+                await self._pass(gate)
         await super()._write_paced(response, answer, pieces[begin:])
+
+    async def _pass(self, gate: str) -> None:
+        self._reached.add(gate)
+        deadline = time.monotonic() + DEADLINE
+        while gate not in self._opened and time.monotonic() < deadline:  # noqa: ASYNC110 (another thread opens)
+            await asyncio.sleep(0.005)
 
 
 def _newest_script(message: dict[str, Any]) -> dict[str, Any]:
@@ -375,8 +383,8 @@ class Chat:
                             {"id": made["id"], "function": made["function"]} for made in json.loads(calls)
                         ]
                     messages.append(message)
-                elif role == "user" and not (content or "").startswith(_HERMES_ITSELF):
-                    messages.append({"role": "user", "content": content or ""})
+                elif role == "user" and content and not content.startswith(_HERMES_ITSELF):
+                    messages.append({"role": "user", "content": content})
         return messages
 
     def assert_as_transcript(self, *, ids: bool = True) -> None:

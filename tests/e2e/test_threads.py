@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agui_adapter.demo.gateway import Gateway, free_port
-from tests.e2e.helpers import Chat, GatedModel, Run, script, unique, wait_until
+from tests.e2e.helpers import Chat, GatedModel, Run, call, plain, script, unique, wait_until
 
 KEY = "an-operators-key-of-thirty-two-ch"
 
@@ -175,27 +175,39 @@ def test_a_busy_thread_queues(model: GatedModel, make_gateway: Callable[..., Gat
     assert len(chat.transcript()) == 6
 
 
-def test_a_busy_thread_is_interrupted(model: GatedModel, make_gateway: Callable[..., Gateway]) -> None:
-    chat = Chat(make_gateway(agui={"busy": "interrupt"}))
+@pytest.fixture(scope="module")
+def interrupting(model: GatedModel) -> Iterator[Gateway]:
+    with Gateway(model, agui={"busy": "interrupt"}) as running:
+        yield running
+
+
+@pytest.mark.parametrize("version", ["1.0", None])
+def test_a_busy_thread_is_interrupted(interrupting: Gateway, model: GatedModel, version: str | None) -> None:
+    chat = Chat(interrupting, version=version)
     run, gate = _busy(chat, model)
     second = _second(chat, script({"text": "The second answer."})).finish()
     assert second.succeeded().text() == "The second answer."
-    run.finish()
+    chat.keep(run.finish())
     assert run.end["type"] == "RUN_FINISHED"
-    assert run.end["outcome"] == {"type": "cancelled"}
+    assert run.end.get("outcome") == ({"type": "cancelled"} if version else None)
     assert "answer." not in run.text()
     model.open_gate(gate)
+    assert chat.transcript()[1]["content"] == run.text().strip()
 
 
-def test_an_older_peer_is_told_of_the_interruption_too(model: GatedModel, make_gateway: Callable[..., Gateway]) -> None:
-    chat = Chat(make_gateway(agui={"busy": "interrupt"}), version=None)
-    run, gate = _busy(chat, model)
+def test_calls_that_an_interrupt_skips_are_closed(interrupting: Gateway) -> None:
+    chat, ids = Chat(interrupting), [unique("c") for _ in range(3)]
+    wait = call("terminal", {"command": "sleep 60"}, ids[0])
+    rest = [call("terminal", {"command": f"echo {one}"}, one) for one in ids[1:]]
+    run = chat.start(script({"text": "I work.", "tools": [wait, *rest]}, {"text": "never"}))
+    run.wait(lambda run: len(run.calls()) == 3, "the calls")
     second = _second(chat, script({"text": "The second answer."})).finish()
     assert second.succeeded().text() == "The second answer."
-    run.finish()
-    assert run.end["type"] in ("RUN_FINISHED", "RUN_ERROR")
-    assert "outcome" not in run.end
-    model.open_gate(gate)
+    chat.keep(run.finish())
+    assert run.end["outcome"] == {"type": "cancelled"}
+    assert list(run.results()) == ids
+    transcript = chat.transcript()
+    assert plain(chat.messages) == plain(transcript[: len(chat.messages)])
 
 
 def test_a_busy_thread_is_steered(model: GatedModel, make_gateway: Callable[..., Gateway]) -> None:

@@ -68,6 +68,14 @@ def test_warming_asks_the_model_nothing_and_leaves_nothing_behind() -> None:
         assert not any("agui-warm" in text for text in _texts(gateway))
 
 
+def test_warming_that_fails_does_not_hold_up_the_gateway() -> None:
+    broken = {"model": {"provider": "no-such-provider", "base_url": None}}
+    with BackgroundModel() as model, Gateway(model, config=broken, verbose=True) as gateway:  # ready, or this raises
+        log = gateway.log_text()
+        assert "agui: warming the first agent failed; the first turn will be slower" in log
+        assert "agui: warm after" in log
+
+
 def _texts(gateway: Gateway) -> list[str]:
     """What the gateway wrote beside its logs and its locks."""
     files = [path for path in gateway.home.rglob("*.json*") if path.is_file()]

@@ -1,0 +1,172 @@
+"""Which message on the wire is which row of Hermes's: found once, when a turn has ended. Pure.
+
+By the calls' ids where there are any, else by order and text: a provider may repeat ids or leave them out, a plugin may
+change a text after the history has it, an answer that was cut is two rows and one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .history import Fact, Message, Row
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """What a turn told its client: messages, and which reasoning message stands before which assistant message."""
+
+    messages: Sequence[Message] = ()
+    reasoning: Mapping[str, str] = field(default_factory=dict)  # assistant message id → reasoning message id
+    client_calls: Collection[str] = ()
+
+
+@dataclass
+class Paired:
+    """Row id → wire id, and what else is to be remembered of the row."""
+
+    ids: dict[int, str] = field(default_factory=dict)
+    facts: dict[int, Fact] = field(default_factory=dict)
+
+
+def pair(rows: Sequence[Row], streamed: Streamed, user_ids: Sequence[str], *, whole: bool = True) -> Paired:
+    """The new rows of one turn and what it streamed.
+
+    ``user_ids``: of the messages that the turn was given; one row holds all of them. ``whole``: the turn succeeded, so
+    its last text and the history's are the same answer even if a plugin changed one of them.
+    """
+    found = Paired()
+    steps = [m for m in streamed.messages if m["role"] == "assistant"]
+    results = {m["toolCallId"]: m["id"] for m in streamed.messages if m["role"] == "tool"}
+    users = [*user_ids[:1], *(m["id"] for m in streamed.messages if m["role"] == "user")]
+    own = [row for row in rows if not row.aside and not row.summary]
+    waiting: list[tuple[str, str]] = []
+    at = 0  # the step that comes next
+    cut: list[Row] = []  # rows that begin the message at ``at``
+
+    def settled(place: int) -> None:
+        """Nothing more is to come of the message that ``cut`` begins."""
+        nonlocal cut
+        if cut:
+            _keep_text(found, cut, steps[place], streamed)
+        cut = []
+
+    for index, row in enumerate(own):
+        if row.role == "user":
+            if users:
+                found.ids[row.id] = users.pop(0)
+        elif row.role == "tool":
+            wire = _result_of(row, waiting)
+            if wire in results:
+                found.ids[row.id] = results[wire]
+        elif row.calls:
+            place = _step(row, steps, at)
+            if place is None:
+                waiting = [(call["id"], call["id"]) for call in row.calls]
+                continue
+            settled(at)
+            at = place + 1
+            waiting = _keep_step(found, row, steps[place], streamed)
+        else:
+            last = whole and not any(later.role == "assistant" for later in own[index + 1 :])
+            match = _text(row, steps, at, "".join(_bare(one.content) for one in cut), last)
+            if match is None:
+                continue
+            place, rest = match
+            if place != at:
+                settled(at)
+            at = place if rest else place + 1
+            cut.append(row)
+            found.ids[row.id] = steps[place]["id"]
+            if not rest:
+                settled(place)
+    if at < len(steps):
+        settled(at)
+    return found
+
+
+def _keep_step(found: Paired, row: Row, step: Message, streamed: Streamed) -> list[tuple[str, str]]:
+    """Remember a step with calls; its calls, each by the provider's id and the id on the wire."""
+    wires = _wires(row, [call["id"] for call in step["toolCalls"]])
+    found.ids[row.id] = step["id"]
+    text = str(step.get("content") or "")
+    fact = Fact(
+        calls=wires if wires != [call["id"] for call in row.calls] else (),
+        client=[wire for wire in wires if wire in streamed.client_calls],
+        reasoning=streamed.reasoning.get(step["id"], ""),
+        text=text if text.strip() != row.content.strip() else None,
+    )
+    if fact.calls or fact.client or fact.reasoning or fact.text is not None:
+        found.facts[row.id] = fact
+    return [(call["id"], wire) for call, wire in zip(row.calls, wires, strict=True)]
+
+
+def _keep_text(found: Paired, rows: Sequence[Row], message: Message, streamed: Streamed) -> None:
+    """Where the rows of a message do not say what was streamed, the first of them keeps that, the others nothing."""
+    text = str(message.get("content") or "")
+    other = text.strip() != "".join(row.content for row in rows).strip()
+    reasoning = streamed.reasoning.get(message["id"], "")
+    for index, row in enumerate(rows):
+        first = index == 0
+        fact = Fact(reasoning=reasoning if first else "", text=(text if first else "") if other else None)
+        if fact.reasoning or fact.text is not None:
+            found.facts[row.id] = fact
+
+
+def _step(row: Row, steps: Sequence[Message], at: int) -> int | None:
+    """The streamed step of a row with calls: one that shares an id, else the next with as many calls."""
+    ids = {call["id"] for call in row.calls if call["id"]}
+    rest = [(place, steps[place].get("toolCalls") or []) for place in range(at, len(steps))]
+    for place, calls in rest:
+        if any(call["id"] in ids for call in calls):
+            return place
+    names = [call["function"]["name"] for call in row.calls]
+    alike = [place for place, calls in rest if [call["function"]["name"] for call in calls] == names]
+    return next(iter(alike), next((place for place, calls in rest if len(calls) == len(row.calls)), None))
+
+
+def _wires(row: Row, wires: Sequence[str]) -> list[str]:
+    """The id on the wire of each call of a row: its own where that was streamed, else the next that is left."""
+    left = list(wires)
+    made: list[str] = []
+    for call in row.calls:
+        made.append(call["id"] if call["id"] in left else "")
+        if made[-1]:
+            left.remove(made[-1])
+    return [wire or (left.pop(0) if left else call["id"]) for wire, call in zip(made, row.calls, strict=True)]
+
+
+def _result_of(row: Row, waiting: list[tuple[str, str]]) -> str:
+    match = next((one for one in waiting if one[0] == row.call_id), None)
+    if match is None and not row.call_id and waiting:
+        match = waiting[0]
+    if match is None:
+        return row.call_id
+    waiting.remove(match)
+    return match[1]
+
+
+def _text(row: Row, steps: Sequence[Message], at: int, said: str, last: bool) -> tuple[int, bool] | None:
+    """The message of a row without calls, and whether more of it is to come in a later row."""
+    bare = _bare(row.content)
+    if not bare:
+        return None
+    plain = []
+    for place in range(at, len(steps)):
+        if not steps[place].get("toolCalls"):
+            plain.append(place)
+    for place in plain:
+        text = _bare(str(steps[place].get("content") or ""))
+        before = said if place == at else ""
+        if text == before + bare:
+            return place, False
+    for place in plain:
+        text = _bare(str(steps[place].get("content") or ""))
+        before = said if place == at else ""
+        if text.startswith(before + bare):
+            return place, True
+    return (plain[-1], False) if last and plain else None
+
+
+def _bare(text: str) -> str:
+    return "".join(text.split())
