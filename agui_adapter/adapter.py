@@ -14,7 +14,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.config import Platform, PlatformConfig
@@ -27,7 +27,7 @@ from .archive import Archive
 from .auth import OWNER
 from .config import ConfigError, Settings, load, public_base
 from .cycle import Cycle
-from .files import FileError, Files
+from .files import FileError, Files, Owner, Shelf, refusal
 from .hermes import Bridge, redact, session_key_here
 from .hermes_ask import (
     CONFIRM_SECONDS,
@@ -43,12 +43,14 @@ from .hermes_history import Sessions, home
 from .hermes_media import message_type, without_tags
 from .hermes_observe import Others, Watcher
 from .log import EventLog
+from .media_in import Taken, take_in
 from .media_out import FileSender
 from .observe import Observer
 from .requests import DENY, Answer, Pending, Requests, new_id
 from .run import end_turn
 from .server import Server
 from .session import Principal, Thread, Threads, Turn, plain_names
+from .state_text import STATE_TOOL_NAMES
 from .store import UNSOLICITED, Store, store_path
 from .stream import Attachment, MessageStart, Request
 from .tools import ClientTool
@@ -140,6 +142,8 @@ class AguiAdapter(FileSender):
             client_tool_seconds=settings.client_tool_timeout_seconds,
             approval_seconds=settings.approval_timeout_seconds,
         )
+        self.bridge.hermes_state, self.bridge.tool_output = settings.hermes_state, settings.tool_output
+        self.archive.reserved = settings.hermes_state != "off"
         self.bridge.enlarge_executor(settings.workers)
         self.blind = self.bridge.untappable()
         if self.blind:
@@ -215,7 +219,7 @@ class AguiAdapter(FileSender):
 
     def server_tools(self) -> frozenset[str]:
         """Names that no client tool may take."""
-        return server_tool_names()
+        return server_tool_names() | STATE_TOOL_NAMES
 
     def source_of(self, thread: Thread) -> SessionSource:
         """The gateway's picture of who speaks: one direct chat per (principal, thread)."""
@@ -344,11 +348,16 @@ class AguiAdapter(FileSender):
             await self.cancel_session_processing(cycle.session_key)
             self._finish(cycle, "cancelled")
 
-    def steer(self, turn: Turn, text: str) -> bool:
-        """Give a running turn a text that the model sees with its next tool result."""
+    def steer(self, turn: Turn, text: str, message_id: str = "") -> bool:
+        """Give a running turn a text that the model sees with its next tool result.
+
+        ``message_id`` names it for the client, should it come too late and become a message of the history.
+        """
         cycle = self._cycles.get(turn)
         if cycle is None or turn.stopping or not cycle.tap.open_turns:
             return False
+        if message_id.strip():
+            turn.steered_ids[text.strip()] = message_id
         return self.bridge.steer(cycle.session_key, text)
 
     def _not_taken(self, cycle: Cycle) -> None:
@@ -483,7 +492,9 @@ class AguiAdapter(FileSender):
             thread = self.threads.get(OWNER if names[0] == OWNER.id else Principal(names[0]), names[1])
         return thread
 
-    def _deliver(self, thread: Thread, content: str, message_id: str = "", *, kept: bool = True) -> str:
+    def _deliver(
+        self, thread: Thread, content: str, message_id: str = "", sent: float = 0.0, *, kept: bool = True
+    ) -> str:
         """A message that belongs to no running turn: a closed turn of its own in the thread. Returns its id."""
         message_id = message_id or f"late-{uuid.uuid4().hex}"
         turn = self.new_turn(thread, "", unsolicited=True)
@@ -491,29 +502,37 @@ class AguiAdapter(FileSender):
         turn.append(Commentary(content))
         if kept:
             again = self.bridge.starting()  # what a crash kept back is said again then (gateway/delivery_ledger.py)
-            self._keep(asyncio.ensure_future(self.archive.deliver(thread, message_id, content, again=again)))
+            keeping = self.archive.deliver(thread, message_id, content, again=again, sent=sent)
+            self._keep(asyncio.ensure_future(keeping))
         self._finish(self._cycles[turn], "success", record=False)
         return message_id
 
-    def _deliver_behind(self, turn: Turn, content: str, message_id: str = "") -> str:
+    def _deliver_behind(self, turn: Turn, content: str, message_id: str = "", sent: float = 0.0) -> str:
         """A message from elsewhere while a turn runs: announced in it at once, a message of the thread after it."""
         message_id = message_id or f"late-{uuid.uuid4().hex}"
         turn.append(GatewayNotice("message", content, extra={"messageId": message_id}))
         # Kept at once, in case the process dies, and again at its place behind the turn.
-        self._keep(asyncio.ensure_future(self.archive.deliver(turn.thread, message_id, content)))
-        self._keep(asyncio.ensure_future(self._deliver_when_free(turn.thread, content, message_id)))
+        self._keep(asyncio.ensure_future(self.archive.deliver(turn.thread, message_id, content, sent=sent)))
+        self._keep(asyncio.ensure_future(self._deliver_when_free(turn.thread, content, message_id, sent)))
         return message_id
 
-    async def _deliver_when_free(self, thread: Thread, content: str, message_id: str) -> None:
+    async def _deliver_when_free(self, thread: Thread, content: str, message_id: str, sent: float) -> None:
         while (turn := thread.current) is not None and not self.holds_only(turn):
             await turn.done.wait()
-        self._deliver(thread, content, message_id)
+        self._deliver(thread, content, message_id, sent)
 
     # -- files ----------------------------------------------------------------------------------------------
 
+    async def take_in(self, thread: Thread, messages: Sequence[dict[str, Any]]) -> Taken:
+        """What a user's messages carry, read and stored for the gateway and for those who read the thread later."""
+        assert self.settings is not None
+        shelf = Shelf(self.files, Owner(thread.principal.id, thread.chat_id))
+        most = self.settings.max_attachment_bytes
+        return await take_in(messages, shelf, max_bytes=most, max_parts=self.settings.max_attachments)
+
     def shown(self, text: str) -> str:
         """A text of the agent's as a person sees it: without the tags that send files. Any thread."""
-        return without_tags(text, self.files.was_sent)
+        return without_tags(text, lambda path: self.files.was_sent(path))
 
     async def send_file(
         self,
@@ -566,7 +585,7 @@ class AguiAdapter(FileSender):
         except FileError as error:
             logger.info("agui: a file was not sent: %s", error)
             if cycle is not None:
-                cycle.tap.notice("attachment_failed", media_out.refusal(what, error))
+                cycle.tap.notice("attachment_failed", refusal(what, error))
             return SendResult(success=False, error=str(error))
         if cycle is not None:
             cycle.tap.attach(file)
@@ -593,14 +612,14 @@ class AguiAdapter(FileSender):
         """Messages that other processes have left for threads (a cron job run by hand: gateway_plugins/agui)."""
         store = self.archive.store
         while True:
-            for message_id, chat_id, content in await self.archive.run(store.arrivals):
+            for message_id, chat_id, content, sent in await self.archive.run(store.arrivals):
                 thread = await self.thread_of_chat(chat_id)
                 if thread is None:
                     logger.warning("agui: a message for %s was dropped: there is no such thread", chat_id)
                 elif thread.current is not None and not self.holds_only(thread.current):
-                    self._deliver_behind(thread.current, content, message_id)
+                    self._deliver_behind(thread.current, content, message_id, sent)
                 else:
-                    self._deliver(thread, content, message_id)
+                    self._deliver(thread, content, message_id, sent)
                 self.archive.later(functools.partial(store.arrived, message_id))
             await asyncio.sleep(_ARRIVALS_SECONDS)
 

@@ -5,7 +5,6 @@ Everything is checked before anything is done: one wrong answer leaves all of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from .requests import DENY, Answer, Pending, Requests, read_answer
 from .session import Segment, Thread, Turn
 from .state import same
 from .stream import Request, ToolCall, ToolResult
+from .tools import content_of
 
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
@@ -205,20 +205,38 @@ def typed_answer(request: Request, text: str, *, commands_only: bool = False) ->
     return None
 
 
-def late_results(asked: RunInput, thread: Thread, server_tools: Callable[[], Collection[str]]) -> list[dict[str, Any]]:
-    """Tool messages for client calls of which this process knows nothing: the gateway has restarted since.
+async def late_results(adapter: AguiAdapter, thread: Thread, asked: RunInput) -> list[dict[str, Any]]:
+    """Tool messages for client calls that nobody waits for any more, with content that the history does not have.
 
-    A call that this process announced has had its result, and so has every call of a server tool.
+    After a restart, that is: Hermes has ended such a call with a result of its own then. Mostly there are none, and
+    nothing is looked up.
     """
+    turns = list(thread.turns.values())
     late = [
         message
         for message in asked.tail()[0]
-        if message["toolCallId"] not in thread.call_ids and message["id"] not in thread.accepted
+        if adapter.requests.find_call(turns, message["toolCallId"]) is None
+        and message["id"] not in thread.accepted
+        and late_id(message) not in thread.accepted
     ]
-    if not late:
-        return []
-    names, taken = _call_names(asked), server_tools()
-    return [message for message in late if names.get(message["toolCallId"]) not in taken]
+    if late:
+        names, taken = _call_names(asked), adapter.server_tools()
+        late = [message for message in late if names.get(message["toolCallId"]) not in taken]
+    if late:
+        history = await adapter.archive.messages(thread)
+        known = {m["toolCallId"]: m["content"] for m in history if m["role"] == "tool"}
+        late = [message for message in late if known.get(message["toolCallId"]) != _text(message)]
+    return late
+
+
+def late_id(message: dict[str, Any]) -> str:
+    """The id of the user message that a late result became."""
+    return f"{message['id']}-late"
+
+
+def _text(message: dict[str, Any]) -> str:
+    answer = tool_answer(message)
+    return content_of(answer.text, answer.error, answer.parts)[0]
 
 
 def _call_names(asked: RunInput) -> dict[str, str]:
@@ -226,18 +244,10 @@ def _call_names(asked: RunInput) -> dict[str, str]:
     return {call["id"]: call["function"]["name"] for call in calls}
 
 
-def late_text(asked: RunInput, late: list[dict[str, Any]]) -> str:
-    """What the model is told of results that came when nobody waited for them."""
-    names = _call_names(asked)
-    lines = []
-    for message in late:
-        answer = tool_answer(message)
-        text = answer.text or "\n".join(str(part.get("text") or "") for part in answer.parts)
-        if answer.error:
-            text = f"error: {answer.error}\n{text}"
-        name = names.get(message["toolCallId"], "unknown")
-        lines.append(f"[Late result of the client tool {name}, call {message['toolCallId']}]\n{text}")
-    return "\n\n".join(lines)
+def late_text(asked: RunInput, message: dict[str, Any]) -> str:
+    """What the model is told of a result that came when nobody waited for it."""
+    name = _call_names(asked).get(message["toolCallId"], "unknown")
+    return f"[Late result of the client tool {name}, call {message['toolCallId']}]\n{_text(message)}"
 
 
 def nothing_open(found: Answers) -> AguiError:

@@ -14,13 +14,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from . import attachments
 from .events import AguiStream, View
+from .files import Files
 from .hermes_history import Sessions
 from .history import Message, Row, Sight, Told, as_json, from_json, messages_of, seen_by, visible
 from .pairing import Streamed, pair
 from .session import Thread, Turn
 from .store import Store, ThreadRecord
-from .stream import MessageChunk, MessageStart, Outcome, ReasoningChunk, ReasoningStart, StreamEvent, ToolCall
+from .stream import (
+    Attachment,
+    MessageChunk,
+    MessageStart,
+    Outcome,
+    ReasoningChunk,
+    ReasoningStart,
+    StreamEvent,
+    ToolCall,
+)
 
 logger = logging.getLogger("hermes_agui")
 
@@ -102,6 +113,8 @@ class Archive:
         self._key_of = key_of
         self._view = view
         self._sight = Sight(view.reasoning == "full", view.tool_output, max_result_chars)
+        self.files: Files | None = None  # what the agent sent, and what users sent inline
+        self.reserved = True  # the member `hermes` of the shared state is the server's
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agui-archive")
 
     def close(self) -> None:
@@ -127,6 +140,8 @@ class Archive:
         session = self.sessions.session_id(self._key_of(thread))
         thread.accept(self.store.accepted_ids(thread.chat_id))
         thread.context = self.store.context(thread.chat_id)
+        thread.document.reserved = self.reserved
+        thread.document.load(*self.store.state(thread.chat_id))
         thread.system = self.store.system(thread.chat_id)
         rows = self.sessions.rows(session) if session else []
         self._recover(thread, session, rows)
@@ -151,6 +166,7 @@ class Archive:
         paired = pair(_with_input(left, inputs), Streamed(), [message["id"] for message in inputs], whole=False)
         times = {row.id: row.timestamp for row in left}
         self.store.end_turn(turn_id, session, "lost", paired.ids, list(times), times=times)
+        self.store.place_files(turn_id, max(times, default=known))
 
     async def reload(self, thread: Thread) -> None:
         """The thread's session was changed, by a switch or by another chat that stands on it: look again."""
@@ -192,6 +208,7 @@ class Archive:
         inputs: dict[int, list[Message]] = {}
         outcomes: dict[int, str] = {}
         turns: set[str] = set()
+        turn_of: dict[int, str] = {}
         lineage = self.sessions.lineage(session) if session else []
         users = {row.id for row in rows if row.role == "user"}
         self._follow_rewritten(thread, lineage, rows)
@@ -199,11 +216,12 @@ class Archive:
             if wire:
                 ids[row_id] = wire
             outcomes[row_id] = outcome
+            turn_of[row_id] = turn_id
             if wire and turn_id not in turns and row_id in users:
                 turns.add(turn_id)
                 messages = json.loads(given)
                 if messages:
-                    inputs[row_id] = messages
+                    inputs[row_id] = self._linked(thread, messages)
         facts = {row_id: from_json(text) for row_id, text in self.store.facts(lineage).items()} if lineage else {}
         late = _mirrored(self.store.late(thread.chat_id), rows, ids)
         hidden = self.store.unsolicited(lineage) & users if lineage else set()
@@ -211,11 +229,31 @@ class Archive:
         told = [replace(row, aside=False, summary=False) if row.id in inputs else row for row in rows]
         shown = [row for row in visible(told) if row.id not in hidden]
         made = messages_of(shown, Told(ids, inputs, outcomes, facts))
-        beside = [(after, [message]) for after, message in _as_messages(late)]
-        beside += self.store.beside(thread.chat_id, lineage)
+        beside = [(after, self._linked(thread, [message])) for after, message in _as_messages(late)]
+        beside += [(after, self._linked(thread, said)) for after, said in self.store.beside(thread.chat_id, lineage)]
+        beside += self._files_sent(thread, turn_of, shown)
         if beside:
             made = _with_beside(made, shown, ids, inputs, sorted(beside, key=lambda one: one[0]))
         return seen_by(made, self._sight, {call for fact in facts.values() for call in fact.client})
+
+    def _linked(self, thread: Thread, messages: list[Message]) -> list[Message]:
+        return self.files.relinked(messages, thread.principal.id) if self.files is not None else messages
+
+    def _files_sent(
+        self, thread: Thread, turn_of: dict[int, str], rows: Sequence[Row]
+    ) -> list[tuple[int, list[Message]]]:
+        """What the agent sent, each behind the newest row of its turn that is left; gone with a turn taken back."""
+        last: dict[str, int] = {}
+        for row in rows:
+            turn_id = turn_of.get(row.id, "")
+            last[turn_id] = max(last.get(turn_id, 0), row.id)
+        known = set(turn_of.values())
+        found = []
+        for record in self.files.sent_in(thread.chat_id) if self.files is not None else ():
+            after = last.get(record.turn_id, -1 if record.turn_id in known else record.after_row)
+            if self.files is not None and record.turn_id and after >= 0:  # one of no turn is a late message
+                found.append((after, attachments.messages(self.files.attachment(record))))
+        return found
 
     def _follow_rewritten(self, thread: Thread, lineage: Sequence[str], rows: Sequence[Row]) -> None:
         """``/retry`` writes a session's rows anew, with the times that they had: they keep their ids on the wire.
@@ -239,10 +277,13 @@ class Archive:
     def record(self, turn: Turn, outcome: Outcome) -> None:
         """A turn ended: remember which rows of Hermes's it left, under which ids. Returns at once."""
         self._worker.submit(self._record, turn, outcome)
+        self.later(lambda: self.store.set_context(turn.thread.chat_id, turn.thread.context))
+        self.keep_state(turn.thread)
 
     def _record(self, turn: Turn, outcome: Outcome) -> None:
         try:
             thread, streamed = turn.thread, _streamed(turn)
+            last = streamed.messages[-1:] or turn.inputs[-1:]
             session = self.sessions.session_id(self._key_of(thread))
             rows = self.sessions.rows(session, after=thread.last_row)
             own = [row for row in rows if not row.summary and not row.taken_back]
@@ -254,6 +295,10 @@ class Archive:
                 known = self.store.times(lineage).keys()
                 own = [row for row in visible(every) if row.id > thread.last_row and row.id not in known]
             user_ids = [message["id"] for message in turn.inputs]
+            # A file's message is no row's; where it stands is told by its record.
+            sent = {event.message_id for event in turn.log.events() if isinstance(event, Attachment)}
+            said = [message for message in streamed.messages if message["id"] not in sent]
+            streamed = replace(streamed, messages=said)
             paired = pair(_with_input(own, turn.inputs), streamed, user_ids, whole=outcome == "success")
             facts = {row_id: as_json(fact) for row_id, fact in paired.facts.items()}
             times = {row.id: row.timestamp for row in own}
@@ -263,9 +308,10 @@ class Archive:
                 before = next((row.id for row in own), 0) - 1 if own else thread.last_row
                 self.store.add_beside(turn.id, thread.chat_id, session, before, () if own else streamed.messages)
             thread.last_row = max(thread.last_row, self.sessions.last_row(session))
-            last = streamed.messages[-1:] or turn.inputs[-1:]
-            if sum(row.role == "user" for row in own) > 1:
-                thread.last_id = None  # text that was steered too late: its client is to be told where it stands
+            self.store.place_files(turn.id, max((row.id for row in own), default=thread.last_row))
+            if command or sum(row.role == "user" for row in own) > 1:
+                # A command may have changed the history, text may have been steered too late: the client is told.
+                thread.last_id = None
             elif last:
                 thread.last_id = last[0]["id"]
         except Exception:
@@ -336,10 +382,18 @@ class Archive:
             self.store.touch_thread(thread.chat_id, thread.principal.id, thread.thread_id)
             self.store.begin_turn(turn.id, thread.chat_id, turn.inputs, run_id)
             self.store.set_system(thread.chat_id, thread.system)
-            if turn.context:
-                self.store.set_context(thread.chat_id, turn.context)
+            self._keep_state(thread)
 
         self.later(work)
+
+    def keep_state(self, thread: Thread) -> None:
+        """The thread's document has changed: keep it. Returns at once; any thread."""
+        self.later(lambda: self._keep_state(thread))
+
+    def _keep_state(self, thread: Thread) -> None:
+        kept = thread.document.keep()
+        if kept is not None and not thread.gone:
+            self.store.set_state(thread.chat_id, *kept)
 
     async def change(self, thread: Thread, *, title: str | None, archived: bool | None) -> None:
         """Rename or put aside, in the index and in Hermes."""
@@ -359,6 +413,8 @@ class Archive:
         def work() -> None:
             self.sessions.delete(self._key_of(thread))
             self.store.delete_thread(thread.chat_id)
+            if self.files is not None:
+                self.files.forget(thread.chat_id)
 
         await self.run(work)
 
@@ -382,6 +438,7 @@ class Archive:
         undone = sum(one.role == "user" and one.id >= row.id for one in rows)
         self.sessions.rewind(key, row.live[0], row.live[1])
         self.store.forget_beside(thread.chat_id, row.id)
+        self.store.hide_files(thread.chat_id, row.id)
         left = [one for one in rows if one.id < row.id]
         thread.last_row = self.sessions.last_row(session)
         history = self._messages(thread, session, left)
@@ -425,10 +482,13 @@ class Archive:
         thread.last_row = self.sessions.last_row(session)
         thread.seen = True
 
-    async def deliver(self, thread: Thread, message_id: str, text: str, *, again: bool = False) -> None:
+    async def deliver(
+        self, thread: Thread, message_id: str, text: str, *, again: bool = False, sent: float = 0.0
+    ) -> None:
         """Keep a message that Hermes's history does not have (a cron result), for the next snapshot.
 
         ``again``: it may be an answer that the history has already (one that a crash kept from being delivered).
+        ``sent``: when another process sent it, in seconds since the epoch; 0 for now.
         """
 
         def work() -> None:
@@ -439,10 +499,15 @@ class Archive:
                 said = next((row for row in reversed(self.sessions.rows(session)) if row.role == "assistant"), None)
                 if said is not None and said.content.strip() and said.content.strip() in text:
                     return
-            self.store.add_late(thread.chat_id, message_id, max(thread.last_row, self.sessions.last_row(session)), text)
+            newest = after = max(thread.last_row, self.sessions.last_row(session))
+            rows = self.sessions.rows(session) if sent else []
+            mirror = next((row for row in rows if _mirrors(row, text, sent)), None)
+            if mirror is not None:
+                after = mirror.id - 1
+            self.store.add_late(thread.chat_id, message_id, after, text)
             thread.seen = True
             if thread.current is None:
-                thread.last_id = message_id
+                thread.last_id, thread.last_row = message_id, newest
 
         await self.run(work)
 
@@ -462,13 +527,17 @@ def _mirrored(
     left = []
     for message_id, after, text in late:
         for row in rows:
-            mirror = row.id > after and row.role == "assistant" and not row.calls and row.id not in ids
-            if mirror and row.content.strip() == text.strip():
+            if row.id > after and row.id not in ids and _mirrors(row, text):
                 ids[row.id] = message_id
                 break
         else:
             left.append((message_id, after, text))
     return left
+
+
+def _mirrors(row: Row, text: str, since: float = 0.0) -> bool:
+    spoken = row.role == "assistant" and not row.calls and row.timestamp >= since
+    return spoken and row.content.strip() == text.strip()
 
 
 def _as_messages(late: Sequence[tuple[str, int, str]]) -> list[tuple[int, Message]]:

@@ -1,6 +1,6 @@
-"""The terminal door: one message in, the answer printed as it streams.
+"""The terminal door: one message in, the answer printed as it streams, questions asked where somebody can answer.
 
-An ordinary AG-UI client over HTTP: it knows nothing of Hermes and imports none of it.
+An ordinary AG-UI client over HTTP: it knows nothing of Hermes and imports none of it. It offers no client tools.
 Exit codes: 0 done, 1 failed, 2 usage, 3 the run waits for an answer (an approval, a question, a client's tool).
 """
 
@@ -11,13 +11,16 @@ import asyncio
 import io
 import json
 import os
+import shlex
 import sys
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any, TextIO
+from urllib.parse import quote
 
 import aiohttp
 
+from agui_adapter import chat_ask
 from agui_adapter.sse import SseParser
 
 DEFAULT_URL = "http://127.0.0.1:8650"
@@ -33,8 +36,16 @@ class ChatError(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `hermes-agui chat`."""
-    parser.add_argument("text", help="what to say; - reads it from standard input")
+    parser.add_argument("text", nargs="?", default="", help="what to say; - reads it from standard input")
     parser.add_argument("--thread", metavar="T", help="continue this thread (default: a new one)")
+    parser.add_argument(
+        "--answer",
+        action="append",
+        default=[],
+        metavar="A",
+        help="answer what the thread asks instead of saying something: a choice and a reason, or a text; "
+        "ID=A where several things are open",
+    )
     parser.add_argument("--url", default=DEFAULT_URL, help="address of the server (default %(default)s)")
     parser.add_argument(
         "--token",
@@ -52,23 +63,17 @@ def run(args: argparse.Namespace) -> int:
     text = sys.stdin.read() if args.text == "-" else args.text
     # Bytes of the command line that are not UTF-8 arrive as lone surrogates, which are no valid JSON text.
     text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if not text.strip():
+    if args.answer and (text or args.thread is None):
+        print("hermes-agui chat: --answer goes with --thread and without a text", file=sys.stderr)
+        return USAGE
+    if not text.strip() and not args.answer:
         print("hermes-agui chat: the text is empty", file=sys.stderr)
         return USAGE
     thread = args.thread or str(uuid.uuid4())
     screen = Screen(sys.stdout, sys.stderr, reasoning=args.reasoning, raw=args.json)
-    body: dict[str, Any] = {
-        "threadId": thread,
-        "runId": str(uuid.uuid4()),
-        "protocolVersion": "1.0",
-        "state": {},
-        "messages": [{"id": str(uuid.uuid4()), "role": "user", "content": text}],
-        "tools": [],
-        "context": [],
-        "forwardedProps": {},
-    }
+    asks = args.text != "-" and not args.json and sys.stdin.isatty()
     try:
-        code = asyncio.run(_converse(args.url, _token(args.token), body, screen))
+        code = _run(args.url, _token(args.token), thread, text, args.answer, screen, asks=asks)
     except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
         print(f"hermes-agui chat: --url {args.url!r} is not an http address", file=sys.stderr)
         return USAGE
@@ -79,6 +84,31 @@ def run(args: argparse.Namespace) -> int:
     if args.thread is None and not args.json:
         screen.remark(f"thread {thread}")
     return code
+
+
+def _run(url: str, token: str | None, thread: str, text: str, answers: list[str], screen: Screen, *, asks: bool) -> int:
+    """Runs of one thread, until there is nothing (more) to answer here."""
+    message = {"id": str(uuid.uuid4()), "role": "user", "content": text}
+    body: dict[str, Any] = {"messages": [] if answers else [message]}
+    if answers:
+        asked = [one for one in asyncio.run(_open(url, token, thread)) if one.get("kind") != "client_tool"]
+        try:
+            body["resume"] = chat_ask.given(asked, answers)
+        except ValueError as error:
+            raise ChatError(str(error)) from None
+    while True:
+        body |= {"threadId": thread, "runId": str(uuid.uuid4()), "protocolVersion": "1.0"}
+        body |= {"state": {}, "tools": [], "context": [], "forwardedProps": {}}
+        code = asyncio.run(_converse(url, token, body, screen))
+        if not screen.interrupts:
+            return code
+        resume = chat_ask.ask(screen.interrupts, screen.say, screen.ask) if asks else None
+        if resume is None:
+            here = f" --url {shlex.quote(url)}" if url != DEFAULT_URL else ""
+            for line in chat_ask.later(screen.interrupts, f"hermes-agui chat{here} --thread {shlex.quote(thread)}"):
+                screen.say(line)
+            return code
+        body = {"messages": [], "resume": resume}
 
 
 def _token(given: str | None) -> str | None:
@@ -98,6 +128,25 @@ async def _converse(url: str, token: str | None, body: dict[str, Any], screen: S
             f"ask again with --thread {body['threadId']}"
         )
     return screen.code
+
+
+async def _open(url: str, token: str | None, thread: str) -> list[dict[str, Any]]:
+    """What the thread asks now. Raises `ChatError`."""
+    base = url.rstrip("/").removesuffix("/agui")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=_TIMEOUT) as session,
+            session.get(f"{base}/agui/threads/{quote(thread, safe='')}", headers=headers) as response,
+        ):
+            if response.status != 200:
+                raise ChatError(_refusal(response, await response.content.read(65536)))
+            found = (await response.json(content_type=None)).get("requests")
+    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
+        raise
+    except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError, AttributeError) as error:
+        raise ChatError(f"{base} did not answer ({type(error).__name__}); is the gateway running?") from None
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 async def _events(url: str, token: str | None, body: dict[str, Any]) -> AsyncIterator[tuple[dict[str, Any], str]]:
@@ -160,6 +209,8 @@ class Screen:
     def __init__(self, out: TextIO, err: TextIO, *, reasoning: bool = False, raw: bool = False) -> None:
         self.code: int | None = None
         """None until the run ended."""
+        self.interrupts: list[dict[str, Any]] = []
+        """What the run that ended last asks."""
         self._out, self._err = out, err
         self._reasoning, self._raw = reasoning, raw
         self._dim = err.isatty() and "NO_COLOR" not in os.environ
@@ -177,7 +228,7 @@ class Screen:
         kind = event["type"]
         match kind:
             case "RUN_STARTED":
-                self.code = None
+                self.code, self.interrupts = None, []
             case "RUN_FINISHED":
                 self._finished(event.get("outcome") or {})
             case "RUN_ERROR":
@@ -194,6 +245,20 @@ class Screen:
         line = " ".join(text.split())
         line = line if len(line) <= 160 else line[:159] + "…"
         print(f"\x1b[2m{line}\x1b[0m" if self._dim else line, file=self._err, flush=True)
+
+    def say(self, text: str) -> None:
+        """One line on `err`, as it is."""
+        self.end_line()
+        print(text, file=self._err, flush=True)
+
+    def ask(self, prompt: str) -> str:
+        """Show a prompt on `err` and read a line. Raises EOFError where the input ends."""
+        print(prompt, end="", file=self._err, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            print(file=self._err)
+            raise EOFError
+        return line
 
     def end_line(self) -> None:
         """Finish a line of the answer that is still open."""
@@ -224,6 +289,8 @@ class Screen:
                         self.remark(f"> {line}")
             case "MESSAGES_SNAPSHOT":
                 self._correct(event.get("messages"))
+            case "CUSTOM" if event.get("name") == "hermes.request_expired":
+                self.remark("! the answer came too late: the time for it was over")
             case "CUSTOM" if str(event.get("name", "")).startswith("hermes."):
                 value = event.get("value")
                 said = value if isinstance(value, str) else value.get("text") if isinstance(value, dict) else None
@@ -255,9 +322,7 @@ class Screen:
     def _finished(self, outcome: dict[str, Any]) -> None:
         self.end_line()
         if outcome.get("type") == "interrupt":
-            for interrupt in outcome.get("interrupts") or [{}]:
-                said = interrupt.get("message") or interrupt.get("reason") or "an answer is needed"
-                print(f"waiting for an answer: {said}", file=self._err, flush=True)
+            self.interrupts = [one for one in outcome.get("interrupts") or [{}] if isinstance(one, dict)]
             self.code = WAITING
         elif outcome.get("pendingToolCallIds"):
             print("waiting for a tool that another client of this thread runs", file=self._err, flush=True)

@@ -54,6 +54,10 @@ def _switch(value: Any) -> Any:
     return {False: "off", True: "full"}.get(value, value) if isinstance(value, bool) else value
 
 
+def _auto_switch(value: Any) -> Any:
+    return {False: "off", True: "auto"}.get(value, value) if isinstance(value, bool) else value
+
+
 def _items(value: Any) -> Any:
     """A list as a tuple; a single text is a list of one."""
     if isinstance(value, str):
@@ -145,6 +149,9 @@ class Settings(BaseModel):
     shared_request_seconds: _Float = _setting(120.0, "seconds from 1 to 86400", ge=1, le=86400)
 
     tool_output: Annotated[Literal["full", "names", "off"], _Switch] = _setting("full", "full, names or off")
+    hermes_state: Annotated[Literal["auto", "always", "off"], BeforeValidator(_auto_switch)] = _setting(
+        "auto", "auto (true), always or off (false)"
+    )
     reasoning: Annotated[Literal["full", "off"], _Switch] = _setting("full", "full or off")
     max_tool_result_chars: _Int = _setting(100_000, "characters, a whole number from 200 upwards", ge=200)
     merge_ms: _Int = _setting(0, "milliseconds, a whole number from 0 to 1000", ge=0, le=1000)

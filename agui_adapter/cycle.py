@@ -18,10 +18,17 @@ Verdict = tuple[Outcome, str, str]
 class Cycle:
     """One processing cycle of the gateway."""
 
-    def __init__(self, turn: Turn, *, max_result_chars: int, blind: bool = False) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        *,
+        max_result_chars: int,
+        shown: Callable[[str], str] = lambda text: text,
+        blind: bool = False,
+    ) -> None:
         self.turn = turn
         self.blind = blind  # the gateway answers by a road that no hook sees: what it sends is all there is
-        self.tap = Tap(turn, max_result_chars=max_result_chars)
+        self.tap = Tap(turn, max_result_chars=max_result_chars, shown=shown)
         self.session_key = ""
         self.event_id: str | None = turn.message_id
         self.authorized = True
@@ -48,6 +55,8 @@ class Cycle:
                 self.tap.answer(content)
         elif self.tap.agent_turns:
             self._flush_held()
+            if self.tap.has_said(content):
+                return  # the answer before a further turn comes without the mark (run.py, queued follow-up)
             if self.tap.failure is None:
                 self.tap.notice("notice", content)
             else:

@@ -110,7 +110,9 @@ class Document:
         """
         self.edit(turn, [(pointer, False, rules.read(arguments, argument)) for pointer, argument in pairs])
 
-    def own(self, turn: Turn | None, change: Callable[[dict[str, Any]], dict[str, Any]], *, force: bool = False) -> None:
+    def own(
+        self, turn: Turn | None, change: Callable[[dict[str, Any]], dict[str, Any]], *, force: bool = False
+    ) -> None:
         """Change the server's own member. Nothing on a thread without state unless ``force``, nor in a document that
         is no object. ``turn`` None: nothing runs that could tell it."""
         with self._lock:

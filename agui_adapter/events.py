@@ -146,7 +146,7 @@ class AguiStream:
         self._step_message = ""
         self._inner: dict[str, _Inner] = {}
         self._files: dict[str, dict[str, Any]] = {}  # activity id → what it shows of a file
-        self._plans: dict[str, dict[str, Any]] = {}  # by message id: what the client holds of a plan
+        self._plans: dict[str, tuple[str, dict[str, Any]]] = {}  # what the client holds of a plan, with its id there
         self._first_state = self.state = state  # the document as the client has it; None while it has none
         self._usage: list[TokenUsage] = []
         self._revised = False
@@ -249,8 +249,10 @@ class AguiStream:
         self._out = []
         for inner in self._inner.values():
             self._emit("ACTIVITY_SNAPSHOT", messageId=inner.id, activityType=INNER_TOOLS, content=inner.content)
-        for message_id, content in self._plans.items():
+        for message_id, content in self._plans.values():
             self._emit("ACTIVITY_SNAPSHOT", messageId=message_id, activityType=PLAN, content=content)
+        for message_id, content in self._files.items():
+            self._emit("ACTIVITY_SNAPSHOT", messageId=message_id, activityType=attachments.ACTIVITY, content=content)
         if self.state is not self._first_state:
             self._out += self.state_snapshot(self.state)
         frames += self._out
@@ -454,13 +456,13 @@ class AguiStream:
     def _on_plan(self, event: PlanChanged) -> None:
         content = {"todos": clean([dict(item) for item in event.items])}
         known = self._plans.get(event.message_id)
-        self._plans[event.message_id] = content
-        self._used.add(event.message_id)
-        patch = diff(known, content) if known is not None else []
+        message_id = known[0] if known is not None else self._fresh(clean(event.message_id), "a")
+        self._plans[event.message_id] = message_id, content
+        patch = diff(known[1], content) if known is not None else []
         if known is None or len(patch) > MAX_OPERATIONS:
-            self._emit("ACTIVITY_SNAPSHOT", messageId=event.message_id, activityType=PLAN, content=content)
+            self._emit("ACTIVITY_SNAPSHOT", messageId=message_id, activityType=PLAN, content=content)
         elif patch:
-            self._emit("ACTIVITY_DELTA", messageId=event.message_id, activityType=PLAN, patch=patch)
+            self._emit("ACTIVITY_DELTA", messageId=message_id, activityType=PLAN, patch=patch)
 
     # -- the rest --------------------------------------------------------------------------------------------
 
@@ -476,7 +478,10 @@ class AguiStream:
         """What a user said while the turn ran, where it stands in the history."""
         self._stop_text()
         self._stop_reasoning()
-        message_id, text = self._fresh(clean(message_id), "u"), clean(text)
+        message_id, text = clean(message_id), clean(text)
+        if message_id in self._used:
+            return  # the client has it: it sent it itself
+        self._used.add(message_id)
         self._kept[message_id] = _Kept(message_id, "user", [text])
         self._emit("TEXT_MESSAGE_START", messageId=message_id, role="user")
         self._emit("TEXT_MESSAGE_CONTENT", messageId=message_id, delta=text)

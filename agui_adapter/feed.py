@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .encode import start_id, with_id
 from .events import AguiStream, View
@@ -73,8 +73,9 @@ class Feed:
         self._thread = thread
         self._view = view
         self._after = after
-        self._holds: list[Message] | None = history  # what the reader holds; None for one that has not told
+        self._holds: Sequence[Message] | None = history  # what the reader holds; None for one that has not told
         self._new = history is not None  # it has been told nothing yet
+        self._state: Any = None  # the thread's document as the reader has it; None: not known to have any
         self._once = once
         self._counts = counts
         self._still = still
@@ -116,6 +117,8 @@ class Feed:
             turn.enter()
         try:
             segment = turn.segment_at(position)
+            if self._holds is None and position == segment.start and not begun:
+                self._holds = self._held_before(turn, segment)
             while True:
                 stream = self._stream(turn, segment)
                 if position > segment.start or begun:
@@ -141,6 +144,7 @@ class Feed:
                     if frames:
                         yield b"".join(frames)
                 self._holds = stream.messages()
+                self._state = stream.state
                 if turn.log.closed and position >= turn.log.last:
                     return
                 await turn.log.read(position)  # parked: what comes next begins another run
@@ -149,12 +153,23 @@ class Feed:
             if self._counts:
                 turn.leave()
 
+    def _held_before(self, turn: Turn, segment: Segment) -> Sequence[Message]:
+        """What a reader holds that stands where a run begins and says no more: the run before it."""
+        if not segment.start:
+            return segment.base
+        earlier = turn.segment_at(segment.start - 1)
+        stream = self._stream(turn, earlier)
+        for event in turn.log.events(earlier.start, segment.start):
+            stream.feed(event)
+        return stream.messages()
+
     def _introduction(self, stream: AguiStream, segment: Segment) -> list[bytes]:
         """What the reader must know before a run's events: what the run's own client was told, and its messages."""
+        state = stream.state_snapshot(stream.state) if stream.state is not self._state else []
         if self._new:
             self._new = False
-            return stream.snapshot()
-        told = list(segment.first)
+            return [*state, *stream.snapshot()]
+        told = [*([] if segment.tells_state else state), *segment.first]
         have = [message["id"] for message in self._holds or () if message["role"] not in _UNTOLD]
         if not segment.tells and [m["id"] for m in stream.base if m["role"] not in _UNTOLD] != have:
             told += stream.snapshot()
@@ -169,6 +184,7 @@ class Feed:
             view=self._view,
             base=self._base(segment),
             open_calls=turn.open_calls(segment.start),
+            state=turn.state_at(segment.start) if segment.state is None else segment.state,
         )
 
     def _base(self, segment: Segment) -> Sequence[Message]:

@@ -195,9 +195,9 @@ class Files:
 
     def signed(self, file_id: str, expires: str, signature: str) -> bool:
         """Whether this is the signature of a link of ours; whether it is over is told by the file."""
-        if not expires.isdigit() or len(expires) > 15:
+        if not (expires.isascii() and expires.isdecimal()) or len(expires) > 15 or not signature.isascii():
             return False
-        return hmac.compare_digest(self._signature(file_id, int(expires)).encode(), signature.encode())
+        return hmac.compare_digest(self._signature(file_id, int(expires)), signature)
 
     def _signature(self, file_id: str, expires: int) -> str:
         return hmac.new(self._secret, f"{file_id}.{expires}".encode(), hashlib.sha256).hexdigest()[:43]
@@ -333,3 +333,8 @@ def _age(path: Path, now: float) -> float:
         return now - path.stat().st_mtime
     except OSError:
         return 0.0
+
+
+def refusal(path: str, why: object) -> str:
+    """What a person is told of a file that cannot be sent: its name, never its path."""
+    return f"The agent wanted to send {safe_name(path) or 'a file'}, but {why}."

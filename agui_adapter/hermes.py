@@ -23,10 +23,14 @@ from agent.redact import redact_sensitive_text
 from gateway.session import SessionSource, build_session_key
 from gateway.session_context import get_session_env
 
-from . import hermes_ask
+from . import hermes_ask, hermes_media
+from .files import refusal
+from .hermes_facts import TODO, Facts
 from .hermes_history import Sessions
 from .requests import Pending, Requests
 from .session import Turn
+from .state import StateError
+from .state_text import READ, STATE_TOOL_NAMES, STATE_TOOLS, answer_error, answer_read, answer_set, changes_of
 from .stream import Usage
 from .tap import Call, Failure, Tap, without_thinking
 from .warm import warm_up
@@ -65,7 +69,7 @@ class _Inside:
     name: str
 
 
-_given: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()  # agent → client tools it holds
+_given: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()  # agent → tools of ours that it holds
 
 
 @dataclass(eq=False)
@@ -81,6 +85,8 @@ class _Attachment:
     told: dict[str, Any] = field(default_factory=dict)  # tool.completed facts, for the callback that follows
     client_names: list[str] = field(default_factory=list)  # client tools that the agent has been given
     client_calls: dict[str, list[Pending]] = field(default_factory=dict)  # the model's call id → announced, not run
+    state_names: list[str] = field(default_factory=list)  # the state tools that the agent has been given
+    facts: Facts | None = None  # what is told in the shared state, if the operator lets it
 
     # -- callbacks on the agent (per-request thread: delta, reason; worker thread: the rest) ----------------
 
@@ -117,6 +123,19 @@ class _Attachment:
                     hermes_ask.open_client_call(self.bridge.requests, self.tap.turn, wire, call.name, seconds)
                     for wire in self.tap.wire_ids(call.id)
                 ]
+                self.write_state(call)
+
+    def write_state(self, call: Call) -> None:
+        """A client tool that declares what it writes changes the state with its arguments, before it has run."""
+        turn = self.tap.turn
+        pairs = next((tool.writes for tool in turn.client_tools if tool.name == call.name), ())
+        if not pairs:
+            return
+        try:
+            turn.thread.document.write(turn, pairs, json.loads(call.arguments or "{}"))
+            self.bridge.keep_state(turn)
+        except ValueError as error:  # StateError too
+            self.tap.notice("state_not_written", f"The state was not changed by {call.name}: {error}")
 
     def starts(self, call_id: str) -> None:
         self.tap.starts(call_id)
@@ -129,11 +148,13 @@ class _Attachment:
         )
 
     def offer(self) -> None:
-        """Give the agent this turn's client tools, and take back those of an earlier turn."""
-        before = _given.get(self.agent, [])
-        if before or self.tap.turn.client_tools:
-            self.client_names = hermes_ask.offer(self.agent, self.tap.turn.client_tools, before)
-            _given[self.agent] = self.client_names
+        """Give the agent this turn's client tools and the state tools, and take back those of an earlier turn."""
+        turn, before = self.tap.turn, _given.get(self.agent, [])
+        tools = (*(STATE_TOOLS if turn.thread.document.offered else ()), *turn.client_tools)
+        if before or tools:
+            given = _given[self.agent] = hermes_ask.offer(self.agent, tools, before)
+            self.state_names = [name for name in given if name in STATE_TOOL_NAMES]
+            self.client_names = [name for name in given if name not in STATE_TOOL_NAMES]
 
     def interim(self, text: str, *, already_streamed: bool = False) -> None:
         self.tap.interim(text, already_streamed)
@@ -147,6 +168,8 @@ class _Attachment:
             status="error" if told.get("is_error") else "ok",
             duration=float(told.get("duration") or 0.0),
         )
+        if name == TODO and self.facts is not None:
+            self.facts.todos(_text(result))
 
     def progress(self, kind: str, name: Any = None, preview: Any = None, args: Any = None, **facts: Any) -> None:
         if kind == "tool.completed":
@@ -184,8 +207,9 @@ class _Attachment:
         for name in ("reasoning_callback", "tool_complete_callback"):
             if getattr(getattr(self.agent, name, None), "__self__", None) in (self, self.tap):
                 setattr(self.agent, name, None)
-        if _given.pop(self.agent, None):
-            hermes_ask.offer(self.agent, (), self.client_names)
+        given = _given.pop(self.agent, None)
+        if given:
+            hermes_ask.offer(self.agent, (), given)
 
 
 def _chain(theirs: Callable[..., Any] | None, ours: Callable[..., None]) -> Callable[..., Any]:
@@ -217,9 +241,16 @@ def on_hook(name: str, kwargs: dict[str, Any]) -> Any:
         parent = _attached.get(str(kwargs.get("parent_turn_id") or ""))
         if parent is not None:
             _children[str(kwargs.get("child_session_id") or "")] = parent
+            if parent.facts is not None:
+                parent.facts.subagent_started(
+                    str(kwargs.get("child_session_id") or ""), redact(str(kwargs.get("child_goal") or ""))
+                )
         return None
     if name == "subagent_stop":
-        _children.pop(str(kwargs.get("child_session_id") or ""), None)
+        child = str(kwargs.get("child_session_id") or "")
+        parent = _children.pop(child, None)
+        if parent is not None and parent.facts is not None:
+            parent.facts.subagent_stopped(child, str(kwargs.get("child_status") or ""))
         return None
     attachment = _attached.get(str(kwargs.get("turn_id") or ""))
     if attachment is None:
@@ -250,16 +281,27 @@ def _pre_llm_call(kwargs: dict[str, Any]) -> dict[str, str] | None:
         agent = bridge.cached_agent(key)
         if agent is None or getattr(agent, "_current_turn_id", None) != turn_id:
             return None
-        attachment = _Attachment(bridge, tap, agent, turn_id)
+        attachment = _Attachment(bridge, tap, agent, turn_id, facts=bridge.facts_of(tap.turn, agent))
         _attached[turn_id] = attachment
         bridge.attachments.setdefault(key, []).append(attachment)
         tap.begin(_text(kwargs.get("user_message")))
+        if tap.turn.media:
+            for kind, text in hermes_media.trouble(_text(kwargs.get("user_message"))):
+                tap.notice(kind, text)
         attachment.attach()
         if tap.turn.stopping:  # it was asked to end before there was an agent, or between two of its agent turns
             agent.interrupt()
         if tap.turn.thread.shared:  # the other chat of its session may have had a turn while this one waited
             tap.turn.thread.last_row = bridge.last_row(str(kwargs.get("session_id") or ""))
-        context = tap.turn.context
+        if attachment.facts is not None:
+            attachment.facts.begin()
+        context = tap.turn.hand_over()
+        if context and _has_images(kwargs):
+            # Hermes drops what a hook says beside native image parts, and keeps the gateway's own notes
+            # (turn_context.py, append_notes_to_multimodal_content).
+            notes = getattr(agent, "_gateway_turn_context_notes", "") or ""
+            agent._gateway_turn_context_notes = f"{notes}\n\n{context}" if notes else context
+            return None
         return {"context": context} if context else None
     watcher = _watcher()
     if watcher is not None:
@@ -310,6 +352,8 @@ def _post_api_request(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
     attachment.offered = [_shown(call) for call in _calls(message)]
     attachment.tap.failure = None
     attachment.tap.answered(_text(getattr(message, "content", "") or ""), attachment.offered, _usage(kwargs))
+    if attachment.facts is not None:
+        attachment.facts.answered()
 
 
 def _api_request_error(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
@@ -334,12 +378,17 @@ def _post_tool_call(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
 
 
 def _post_llm_call(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
-    attachment.tap.final(_text(kwargs.get("assistant_response")))
+    text = _text(kwargs.get("assistant_response"))
+    attachment.tap.final(text)
+    for path in hermes_media.tagged_files(text):
+        attachment.tap.notice("attachment_failed", refusal(path, "it is not there, or may not be sent"))
 
 
 def _on_session_end(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
     attachment.tap.results(_tool_results(attachment.agent))
     attachment.tap.end(completed=bool(kwargs.get("completed")), interrupted=bool(kwargs.get("interrupted")))
+    if attachment.facts is not None:
+        attachment.facts.end()
     attachment.detach()
 
 
@@ -364,6 +413,8 @@ def around_tool(next_call: Callable[[Any], Any], **kwargs: Any) -> Any:
     attachment = _attached.get(turn_id) if turn_id else None
     if attachment is not None and name in attachment.client_names:
         return _answer_of_client(attachment, call_id, name)
+    if attachment is not None and name in attachment.state_names:
+        return _answer_of_state(attachment, call_id, name, args)
     watcher = _watcher() if turn_id and attachment is None else None
     seen = watcher.of(turn_id) if watcher is not None else attachment
     if seen is not None:
@@ -411,6 +462,31 @@ def _answer_of_client(attachment: _Attachment, call_id: str, name: str) -> Any:
     except Exception as error:
         logger.exception("agui: waiting for a client tool failed")
         return _json({"error": f"Waiting for the client failed: {type(error).__name__}"})
+
+
+def _answer_of_state(attachment: _Attachment, call_id: str, name: str, args: Any) -> str:
+    """Never raises, as ``_answer_of_client``."""
+    try:
+        attachment.starts(call_id)
+        turn = attachment.tap.turn
+        if name == READ.name:
+            return answer_read(turn.thread.document.value, args)
+        changes = changes_of(args)
+        turn.thread.document.edit(turn, changes)
+        attachment.bridge.keep_state(turn)
+        return answer_set(changes)
+    except StateError as error:
+        return answer_error(error)
+    except Exception as error:
+        logger.exception("agui: a state tool failed")
+        return _json({"error": f"{name} failed: {type(error).__name__}"})
+
+
+def _has_images(kwargs: dict[str, Any]) -> bool:
+    """Whether the user message of this turn is a list of parts, as the model gets it."""
+    history = kwargs.get("conversation_history") or []
+    users = (message for message in reversed(history) if isinstance(message, dict) and message.get("role") == "user")
+    return isinstance(next(users, {}).get("content"), list)
 
 
 # -- what Hermes's objects say -----------------------------------------------------------------------------------
@@ -562,6 +638,8 @@ class Bridge:
         self._asked: dict[str, int] = {}
         self._asked_lock = threading.Lock()
         self.watcher: Watcher | None = None  # of other sessions (agui.observe)
+        self.hermes_state = "off"
+        self.tool_output = "full"
 
     @property
     def runner(self) -> Any:
@@ -628,6 +706,17 @@ class Bridge:
             asyncio.run_coroutine_threadsafe(asking, self._adapter.loop).result(15)
 
         return heard
+
+    def keep_state(self, turn: Turn) -> None:
+        """The turn's thread has another document. Any thread."""
+        self._adapter.archive.keep_state(turn.thread)
+
+    def facts_of(self, turn: Turn, agent: Any) -> Facts | None:
+        """What tells of this agent turn in the shared state; None when the operator withholds it."""
+        if self.hermes_state == "off":
+            return None
+        always, shows = self.hermes_state == "always", self.tool_output == "full"
+        return Facts(turn, agent, always=always, shows=shows, waits=self.requests.parked)
 
     def turn_beside(self, session_key: str) -> Turn:
         """The turn that a question beside any turn of the session belongs to (``/background``). Worker thread."""

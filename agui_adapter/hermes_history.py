@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ class Sessions:
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
+        self.shown: Callable[[str], str] = lambda text: text  # an answer as a person sees it
 
     @property
     def _store(self) -> Any:
@@ -65,8 +67,12 @@ class Sessions:
         for one in self.lineage(session_id):
             for row in self._db.get_messages(one, include_inactive=True):
                 if row["id"] > after and row["role"] in ("user", "assistant", "tool"):
-                    found.append(_row(row))
+                    found.append(self._seen(_row(row)))
         return found
+
+    def _seen(self, row: Row) -> Row:
+        text = self.shown(row.content) if row.role == "assistant" else row.content
+        return row if text == row.content else replace(row, content=text)
 
     def last_row(self, session_id: str) -> int:
         """The newest row's id of a session, 0 without one."""

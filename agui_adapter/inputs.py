@@ -7,7 +7,7 @@ source types); a known member of the wrong type is an error with a sentence. Pur
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,12 +76,11 @@ class RunInput:
 
 @dataclass(frozen=True)
 class NewInput:
-    """What is new in a request: the text for the agent, the ids of the messages it came from, what was skipped."""
+    """What is new in a request: its text, the ids of the messages it came from, and these, with all that they carry."""
 
     text: str
     ids: list[str]
     messages: list[dict[str, Any]] = field(default_factory=list)
-    skipped: tuple[str, ...] = ()
 
 
 def parse(body: bytes, *, max_messages: int) -> RunInput:
@@ -173,28 +172,22 @@ def new_input(messages: list[dict[str, Any]], accepted: Collection[str]) -> NewI
         raise bad_request("There is no user message at the end of messages, so there is nothing to do.", "no_input")
     # None of them new: the client asks for another answer to the same messages.
     fresh = [message for message in tail if message["id"] not in accepted] or tail
-    texts: list[str] = []
-    skipped: list[str] = []
-    for message in fresh:
-        text = _text_of(message["content"], skipped)
-        if text.strip():
-            texts.append(text)
-    if not texts:
-        what = f" ({', '.join(sorted(set(skipped)))} cannot be used yet)" if skipped else ""
-        raise bad_request(f"The user message has no text{what}.", "no_input")
-    return NewInput("\n\n".join(texts), [message["id"] for message in fresh], fresh, tuple(skipped))
+    texts = [text for message in fresh if (text := _text_of(message["content"])).strip()]
+    if not texts and not has_media(fresh):
+        raise bad_request("The user message has no text.", "no_input")
+    return NewInput("\n\n".join(texts), [message["id"] for message in fresh], fresh)
 
 
-def _text_of(content: Any, skipped: list[str]) -> str:
+def _text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
-    texts = []
-    for part in content or []:
-        if part.get("type") == "text":
-            texts.append(part["text"])
-        else:
-            skipped.append(str(part.get("type")))
-    return "\n".join(texts)
+    return "\n".join(part["text"] for part in content or [] if part.get("type") == "text")
+
+
+def has_media(messages: Sequence[dict[str, Any]]) -> bool:
+    """Whether any of these user messages carries more than text."""
+    contents = [message["content"] for message in messages if isinstance(message.get("content"), list)]
+    return any(part.get("type") in MEDIA for content in contents for part in content)
 
 
 def _plain(value: Any) -> Any:

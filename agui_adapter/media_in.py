@@ -95,16 +95,6 @@ class _Done:
     note: Note | None = None
 
 
-def has_media(messages: Sequence[Message]) -> bool:
-    """Whether any of these user messages carries more than text."""
-    return any(
-        part.get("type") in MEDIA
-        for message in messages
-        if isinstance(message.get("content"), list)
-        for part in message["content"]
-    )
-
-
 async def take_in(
     messages: Sequence[Message],
     shelf: Shelf,

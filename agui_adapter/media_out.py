@@ -7,7 +7,6 @@ the adapter does the rest. Every path is judged by Hermes's own rule again: not 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from gateway.platforms.base import BasePlatformAdapter, SendResult
 
 from .attachments import shown
 from .files import FileError, Files, Owner
-from .filetypes import safe_name
 from .hermes_media import allowed_path, is_web_address, local_path
 from .stream import Attachment
 
@@ -143,10 +141,4 @@ async def pointed(
     return files.attachment(record)
 
 
-def refusal(path: str, error: Exception) -> str:
-    """What a person is told of a file that cannot be sent: its name, never its path."""
-    name = safe_name(os.path.basename(path)) or "file"
-    return f"The agent wanted to send {name}, but {error}."
-
-
-__all__ = ["FileSender", "on_loop", "pointed", "refusal", "shown", "stored"]
+__all__ = ["FileSender", "on_loop", "pointed", "shown", "stored"]

@@ -1,7 +1,8 @@
-"""What a peer can read, decided by the protocol version that it declares.
+"""What a peer can read, decided by the protocol version that it declares, absent that by what the operator expects.
 
-A client that declares none is taken for the oldest in wide use (``@ag-ui/client`` 0.0.59 inside CopilotKit and
-assistant-ui), for which several shapes of 1.0 are fatal: measured, see the compatibility table in the README.
+The table is measured (`@ag-ui/client` 0.0.45, 0.0.53, 0.0.59 and 1.0.0), and every shape in it is fatal for a client
+without its mark, or lost on it. A client that declares no version is taken for 0.0.59, which today's CopilotKit and
+assistant-ui hold, unless `agui.undeclared_client` names an older one.
 """
 
 from __future__ import annotations
@@ -13,19 +14,44 @@ PROTOCOL_VERSION = "1.0"
 
 @dataclass(frozen=True)
 class Peer:
-    """Which newer shapes may be sent. The defaults are the conservative ones."""
+    """Which shapes may be sent. The defaults are those of a client that declares no version.
+
+    ``cancelled_outcome``: ``RUN_FINISHED.outcome`` may be ``cancelled``. ``pending_tool_calls``: it may name them.
+    ``part_results``: a tool result may be a list of parts. ``file_sources``: a restated message may hold a source of
+    type ``file``. ``subagents``: ``SUBAGENT_*``; 0.0.59 reads them but nothing tells it from 0.0.53, which dies of
+    them. ``interrupts``: what is asked is read from the outcome; a peer without it is asked in words too.
+    """
 
     version: str = ""
     cancelled_outcome: bool = False
     pending_tool_calls: bool = False
     part_results: bool = False
+    file_sources: bool = False
     subagents: bool = False
+    interrupts: bool = True
 
 
-MODERN = Peer(PROTOCOL_VERSION, cancelled_outcome=True, pending_tool_calls=True, part_results=True, subagents=True)
+MODERN = Peer(
+    PROTOCOL_VERSION,
+    cancelled_outcome=True,
+    pending_tool_calls=True,
+    part_results=True,
+    file_sources=True,
+    subagents=True,
+)
 OLD = Peer()
+OLDEST = Peer("0.0.53", interrupts=False)
+
+UNDECLARED = {"0.0.59": OLD, "0.0.53": OLDEST, "0.0.45": Peer("0.0.45", interrupts=False)}
+"""Clients that declare no version. None of them ever gets an event type, an empty text delta or a null that it does
+not know: those are sent to nobody."""
 
 
-def peer_of(protocol_version: str | None) -> Peer:
-    """The peer for ``RunAgentInput.protocolVersion``; one that cannot be read counts as newer (1.0, versioning)."""
-    return MODERN if protocol_version else OLD
+def peer_of(protocol_version: str | None, undeclared: str = "0.0.59") -> Peer:
+    """The peer for ``RunAgentInput.protocolVersion``.
+
+    One that cannot be read counts as newer (AG-UI 1.0, versioning); one from before 1.0 as one that declares none.
+    """
+    if not protocol_version or protocol_version.strip().startswith("0."):
+        return UNDECLARED[undeclared]
+    return MODERN

@@ -19,6 +19,8 @@ from .encode import start_id, with_id
 from .errors import AguiError
 from .events import AguiStream
 from .history import Message
+from .inputs import has_media
+from .media_in import Taken
 from .reconcile import text_of
 from .session import Thread, Turn
 from .stream import GatewayNotice, MessageChunk, StreamEvent, TurnFinished
@@ -157,7 +159,6 @@ async def open_turn(
     ids: list[str],
     inputs: Sequence[Message] = (),
     run_id: str = "",
-    skipped: tuple[str, ...] = (),
     client_tools: tuple[ClientTool, ...] = (),
 ) -> tuple[Turn, int, Prepared]:
     """The turn that answers ``text``, and the position to read it from. Raises AguiError 409 on a busy thread.
@@ -169,7 +170,8 @@ async def open_turn(
     """
     settings = adapter.settings
     assert settings is not None
-    steered = _steer(adapter, thread, text) if settings.busy == "steer" else None
+    steers = settings.busy == "steer" and not has_media(inputs)  # a steered message is only text
+    steered = _steer(adapter, thread, text, next(iter(ids), "")) if steers else None
     if steered is not None:
         thread.accept(ids)
         return *steered, Prepared()
@@ -197,20 +199,24 @@ async def open_turn(
         thread.document.use(any(tool.writes for tool in client_tools))
         fresh = thread.document.news(context if context != thread.context else "")
         text = "\n\n".join([*(text_of(message["content"]) for message in prepared.again), text])
+        taken = Taken(text, [dict(message) for message in (*prepared.again, *inputs)])
+        if has_media(taken.messages):
+            taken = await adapter.take_in(thread, taken.messages)
+            thread.keep(taken.messages)
+        text, prepared.base = taken.text, thread.light(prepared.base)
         turn = adapter.new_turn(thread, text, fresh, client_tools=client_tools)
         turn.client_context = context
-        turn.inputs = [dict(message) for message in (*prepared.again, *inputs)]
+        turn.inputs, turn.media = taken.messages, taken.media
         adapter.archive.begin(turn, run_id)
         thread.accept(ids)
-        if skipped:
-            what = ", ".join(sorted(set(skipped)))
-            turn.append(GatewayNotice("skipped_parts", f"These parts of the message cannot be used yet: {what}."))
+        for note in taken.notes:
+            turn.append(GatewayNotice(note.kind, note.text))
     return turn, 0, prepared
 
 
-def _steer(adapter: AguiAdapter, thread: Thread, text: str) -> tuple[Turn, int] | None:
+def _steer(adapter: AguiAdapter, thread: Thread, text: str, message_id: str) -> tuple[Turn, int] | None:
     running = thread.current
-    if running is None or not running.readers or not adapter.steer(running, text):
+    if running is None or not running.readers or not adapter.steer(running, text, message_id):
         return None
     return running, running.log.last
 

@@ -20,6 +20,7 @@ from .answers import (
     Follow,
     apply,
     collect,
+    late_id,
     late_results,
     late_text,
     nothing_open,
@@ -30,7 +31,7 @@ from .answers import (
 from .errors import AguiError
 from .events import AguiStream
 from .history import Message
-from .inputs import NewInput, RunInput, new_input, parse
+from .inputs import NewInput, RunInput, has_media, new_input, parse
 from .reconcile import Plan, known_beginning, plan, snapshot_of, transcript
 from .requests import Answer, Pending
 from .run import Prepared, Run, open_turn, wait_ready
@@ -93,11 +94,12 @@ class Runs:
         assert claim is not None
         try:
             await adapter.archive.load(thread)
-            answering = await self._answer(request, thread, asked, claim)
+            late = await late_results(adapter, thread, asked)
+            answering = await self._answer(request, thread, asked, late, claim)
             if answering is not None:
                 return answering
-            new = self._new_input(thread, asked)
-            typed = self._typed_answer(thread, new.text)
+            new = self._new_input(thread, asked, late)
+            typed = self._typed_answer(thread, new.text) if not has_media(new.messages) else None
             if typed is not None:
                 follow = apply(adapter, thread, asked, Answers([typed]))
                 thread.accept(new.ids)
@@ -111,7 +113,6 @@ class Runs:
                 context=asked.context,
                 ids=new.ids,
                 inputs=new.messages,
-                skipped=new.skipped,
                 client_tools=tools,
                 run_id=asked.run_id,
             )
@@ -207,13 +208,15 @@ class Runs:
 
     # -- new input ----------------------------------------------------------------------------------------------
 
-    def _new_input(self, thread: Thread, asked: RunInput) -> NewInput:
-        """New user messages, behind results of client tools that nobody waits for any more (after a restart)."""
-        late = late_results(asked, thread, self._adapter.server_tools)
+    def _new_input(self, thread: Thread, asked: RunInput, late: list[Message]) -> NewInput:
+        """New user messages, behind results of client tools that nobody waits for any more."""
         if not late:
             return new_input(asked.messages, thread.accepted)
-        text, ids = late_text(asked, late), [message["id"] for message in late]
-        shown: list[Message] = [{"id": f"{ids[0]}-late", "role": "user", "content": text}]
+        ids = [message["id"] for message in late]
+        shown: list[Message] = [
+            {"id": late_id(message), "role": "user", "content": late_text(asked, message)} for message in late
+        ]
+        text = "\n\n".join(message["content"] for message in shown)
         if all(message["id"] in thread.accepted for message in asked.tail()[1]):
             return NewInput(text, ids, shown)
         new = new_input(asked.messages, thread.accepted)
@@ -251,17 +254,19 @@ class Runs:
         if fresh and not thread.shared and (before[-1]["id"] if before else "") == thread.last_id:
             return Prepared(asked.messages)  # the client knows all there is: the usual case, without a look-up
         archive = self._adapter.archive
+        shown = frozenset(thread.accepted)  # before the look-up, which learns what another chat of its session has said
         if thread.shared:
             await archive.reload(thread)
         history = await archive.messages(thread)
         todo = plan(asked.messages, new.ids, history, seen=thread.seen)
-        if todo.action == "rewind" and todo.rewind_to not in new.ids and not thread.told(todo.rewind_to):
-            # Said in the other chat of its session, and never shown here: the client cuts nothing, it knows less.
+        if todo.action == "rewind" and todo.rewind_to not in new.ids and todo.rewind_to not in shown:
+            # Said in that other chat, and never shown here: the client cuts nothing, it knows less.
             todo = Plan(snapshot=True)
         notices = []
         if todo.action == "seed":
             rows = transcript([m for m in asked.messages if m["id"] not in new.ids])
             await archive.seed(thread, self._adapter.source_of(thread), rows)
+            thread.show(asked.messages)
         elif todo.action == "rewind":
             try:
                 turns, again = await archive.rewind(thread, todo.rewind_to)
@@ -283,7 +288,7 @@ class Runs:
     # -- answers ------------------------------------------------------------------------------------------------
 
     async def _answer(
-        self, request: web.Request, thread: Thread, asked: RunInput, claim: _Claim
+        self, request: web.Request, thread: Thread, asked: RunInput, late: list[Message], claim: _Claim
     ) -> web.StreamResponse | None:
         """The response to a run that answers open questions or calls; None if there is (more) to do for a new turn."""
         adapter = self._adapter
@@ -296,7 +301,7 @@ class Runs:
                 return await self._server.frames(request, reinterrupt(bare, found.uncovered))
             if not found.pairs and found.unknown and not new:
                 raise nothing_open(found)
-            if not found.pairs and not new and not late_results(asked, thread, adapter.server_tools):
+            if not found.pairs and not new and not late:
                 return await self._again(request, thread, asked)
             if not found.pairs or (new and not found.fresh):
                 return None
@@ -307,7 +312,7 @@ class Runs:
         thread.accept(found.message_ids)
         if new:
             text = new_input(asked.messages, thread.accepted)
-            if not adapter.steer(follow.turn, text.text):
+            if has_media(text.messages) or not adapter.steer(follow.turn, text.text, text.ids[0]):
                 # Nothing of it runs that could take the message: it begins a turn of its own, behind this one.
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(follow.turn.done.wait(), self._server.settings.interrupt_wait_seconds)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from aiohttp import web
 
-from . import __version__, action_routes, observe_routes, run_routes, thread_routes
+from . import __version__, action_routes, file_routes, observe_routes, run_routes, thread_routes
 from .auth import check_host, check_origin, principal_of
 from .config import Settings
 from .encode import HEARTBEAT, dumps
@@ -63,6 +63,7 @@ class Server:
         run_routes.add_routes(app, self)
         thread_routes.add_routes(app, self)
         action_routes.add_routes(app, self)
+        file_routes.add_routes(app, self)
         observe_routes.add_routes(app, self)
         app.router.add_get("/health", self._health)
         # handler_cancellation: a reader leaves when its socket does.

@@ -15,13 +15,16 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .document import Document
 from .log import EventLog
 from .peers import MODERN, Peer
 from .stream import Outcome, StateChanged, StreamEvent, ToolCall, ToolResult, TurnFinished
 from .tools import ClientTool
+
+if TYPE_CHECKING:
+    from .media_in import Media
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
 
@@ -119,6 +122,7 @@ class Turn:
     unsolicited: bool = False
     one_shot: bool = False  # its caller reads nothing after its end: what would come later is done in it instead
     client_tools: tuple[ClientTool, ...] = ()
+    media: tuple[Media, ...] = ()  # what its message carries beside text
     state: Any = None  # the thread's document at its beginning, and as its log tells it by now; None: no state
     state_now: Any = None
     client_context: str | None = None  # the client's context, when the model is told it with this turn
@@ -128,7 +132,7 @@ class Turn:
     inputs: list[dict[str, Any]] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     answered_by: dict[str, str] = field(default_factory=dict)  # client call id → the client's tool message
-    steered: bool = False
+    steered_ids: dict[str, str] = field(default_factory=dict)  # a steered text → the client's message that it is
     readers: int = 0
     on_unread: Callable[[Turn], None] | None = None  # called when the last reader has left
     grace: asyncio.TimerHandle | None = None  # until the turn is stopped because nobody reads it
@@ -234,6 +238,7 @@ class Thread:
     current: Turn | None = None
     turns: OrderedDict[str, Turn] = field(default_factory=OrderedDict)
     accepted: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    kept: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict)  # messages whose data became files
     call_ids: set[str] = field(default_factory=set)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     context: str = ""
@@ -284,13 +289,21 @@ class Thread:
         while len(self.accepted) > 4096:
             self.accepted.popitem(last=False)
 
+    def keep(self, messages: Sequence[dict[str, Any]]) -> None:
+        """Remember messages as they are kept, with addresses in the place of inline data: the newest hundred."""
+        for message in messages:
+            if isinstance(message["content"], list):
+                self.kept[message["id"]] = message
+        while len(self.kept) > 100:
+            self.kept.popitem(last=False)
+
+    def light(self, messages: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+        """A client's messages without the inline data that is kept as files."""
+        return [self.kept.get(message["id"], message) for message in messages] if self.kept else messages
+
     def show(self, messages: Sequence[dict[str, Any]]) -> None:
         """A client is shown this history: it may go back to what it sees, whoever said it."""
         self.accept([message["id"] for message in messages if message["role"] == "user"])
-
-    def told(self, message_id: str) -> bool:
-        """Whether a client of this thread knows the message: it said it, brought it in, or was shown it."""
-        return not message_id.startswith("row-") or message_id in self.accepted
 
 
 class Threads:

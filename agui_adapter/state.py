@@ -7,6 +7,7 @@ Documents are never changed in place: a new one shares with the old one what did
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -64,7 +65,7 @@ def read(state: Json, pointer: str) -> Json:
 
 def _refused(parts: Sequence[str]) -> bool:
     """Members that fast-json-patch never walks through, against prototype pollution."""
-    return "__proto__" in parts or any(pair == ("constructor", "prototype") for pair in zip(parts, parts[1:]))
+    return "__proto__" in parts or ("constructor", "prototype") in itertools.pairwise(parts)
 
 
 # -- changes -----------------------------------------------------------------------------------------------------
@@ -272,6 +273,15 @@ def wire(state: Json) -> bytes:
         return orjson.dumps(state, option=orjson.OPT_STRICT_INTEGER)
     except TypeError:
         return orjson.dumps(_doubles(state))
+
+
+def for_clients(state: Json) -> Json:
+    """The document with such integers as doubles already."""
+    try:
+        orjson.dumps(state, option=orjson.OPT_STRICT_INTEGER)
+    except TypeError:
+        return _doubles(state)
+    return state
 
 
 def _doubles(value: Json) -> Json:

@@ -57,11 +57,14 @@ CREATE TABLE IF NOT EXISTS runs (
     principal TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, chat_id TEXT NOT NULL, turn_id TEXT NOT NULL,
     position INTEGER NOT NULL, run_id TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (principal, key)
 );
+CREATE TABLE IF NOT EXISTS states (
+    chat_id TEXT PRIMARY KEY, state TEXT NOT NULL, model TEXT NOT NULL, offered INTEGER NOT NULL
+);
 CREATE TABLE IF NOT EXISTS files (
     file_id TEXT PRIMARY KEY, principal TEXT NOT NULL, chat_id TEXT NOT NULL, turn_id TEXT NOT NULL,
     message_id TEXT NOT NULL, name TEXT NOT NULL, mime TEXT NOT NULL, size INTEGER NOT NULL, kind TEXT NOT NULL,
     caption TEXT NOT NULL, source TEXT NOT NULL, url TEXT NOT NULL, created INTEGER NOT NULL, expires INTEGER NOT NULL,
-    after_row INTEGER NOT NULL DEFAULT 0, gone INTEGER NOT NULL DEFAULT 0
+    after_row INTEGER NOT NULL DEFAULT -1, gone INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS files_by_chat ON files (chat_id);
 CREATE INDEX IF NOT EXISTS files_by_source ON files (source);
@@ -111,7 +114,8 @@ class FileRecord:
     """A file that clients can fetch, or could until it expired (``files.py``). Times in seconds, size in bytes.
 
     ``message_id``: the message that shows it, empty for what a user sent. ``source``: the path that the agent sent.
-    ``url``: an address elsewhere, of which there is no copy. ``after_row``: the row of Hermes's that it came after.
+    ``url``: an address elsewhere, of which there is no copy. ``after_row``: the row of Hermes's that it came after, -1
+    until its turn has ended.
     """
 
     file_id: str
@@ -128,14 +132,15 @@ class FileRecord:
     url: str = ""
     created: int = 0
     expires: int = 0
-    after_row: int = 0
+    after_row: int = -1
 
 
 class Store:
     """Thread-safe. A file that is damaged is put aside and begun anew: nothing in it is the truth."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, wait_seconds: float = 5.0) -> None:
         self._path = path
+        self._wait = wait_seconds  # for another process that holds the file
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
 
@@ -174,7 +179,7 @@ class Store:
                 self._db = None
 
     def _connect(self, path: str) -> sqlite3.Connection:
-        db = sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
+        db = sqlite3.connect(path, timeout=self._wait, check_same_thread=False, isolation_level=None)
         try:
             db.row_factory = sqlite3.Row
             db.execute("PRAGMA journal_mode=WAL")
@@ -200,10 +205,10 @@ class Store:
             db.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (str(max(version, VERSION)),))
             db.execute("COMMIT")
         except (ValueError, KeyError):
-            db.execute("ROLLBACK")
+            _roll_back(db)
             raise sqlite3.DatabaseError("its version cannot be read") from None
         except sqlite3.Error:
-            db.execute("ROLLBACK")
+            _roll_back(db)
             raise
 
     def _run(self, sql: str, values: Sequence[Any] = (), *, many: bool = False) -> list[sqlite3.Row]:
@@ -218,7 +223,7 @@ class Store:
                         self._db.executemany(sql, values)
                         self._db.execute("COMMIT")
                     except sqlite3.Error:
-                        self._db.execute("ROLLBACK")
+                        _roll_back(self._db)
                         raise
                     return []
                 return self._db.execute(sql, values).fetchall()
@@ -258,7 +263,7 @@ class Store:
             self._run("UPDATE threads SET archived = ? WHERE chat_id = ?", (int(archived), chat_id))
 
     def context(self, chat_id: str) -> str:
-        """The client's context and state that the model was told last."""
+        """The client's context that the model was told last."""
         rows = self._run("SELECT context FROM threads WHERE chat_id = ?", (chat_id,))
         return str(rows[0]["context"]) if rows else ""
 
@@ -275,10 +280,22 @@ class Store:
         """Remember the client's instructions."""
         self._run("UPDATE threads SET system = ? WHERE chat_id = ? AND system != ?", (system, chat_id, system))
 
+    def state(self, chat_id: str) -> tuple[Any, str, bool]:
+        """A thread's document (None: none), what the model knows of it, and whether it has the state tools."""
+        rows = self._run("SELECT * FROM states WHERE chat_id = ?", (chat_id,))
+        if not rows:
+            return None, "", False
+        return json.loads(rows[0]["state"]), rows[0]["model"], bool(rows[0]["offered"])
+
+    def set_state(self, chat_id: str, state: Any, model: str, offered: bool) -> None:
+        """Keep a thread's document."""
+        text = json.dumps(state, ensure_ascii=False)
+        self._run("INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?)", (chat_id, text, model, int(offered)))
+
     def delete_thread(self, chat_id: str) -> None:
         """Forget everything about a thread."""
         self._run("DELETE FROM ids WHERE turn_id IN (SELECT turn_id FROM turns WHERE chat_id = ?)", (chat_id,))
-        for table in ("threads", "turns", "late", "beside", "arrivals", "runs"):
+        for table in ("threads", "turns", "late", "beside", "arrivals", "runs", "states"):
             self._run(f"DELETE FROM {table} WHERE chat_id = ?", (chat_id,))
 
     # -- turns and ids ------------------------------------------------------------------------------------------
@@ -419,10 +436,10 @@ class Store:
         self._run("INSERT OR IGNORE INTO arrivals VALUES (?, ?, ?, ?)", (message_id, chat_id, text, time.time()))
         return bool(self._run("SELECT 1 FROM arrivals WHERE message_id = ?", (message_id,)))
 
-    def arrivals(self) -> list[tuple[str, str, str]]:
-        """(message id, chat id, text) of what other processes left, oldest first."""
+    def arrivals(self) -> list[tuple[str, str, str, float]]:
+        """(message id, chat id, text, time) of what other processes left, oldest first."""
         rows = self._run("SELECT * FROM arrivals ORDER BY at")
-        return [(row["message_id"], row["chat_id"], row["text"]) for row in rows]
+        return [(row["message_id"], row["chat_id"], row["text"], row["at"]) for row in rows]
 
     def arrived(self, message_id: str) -> None:
         """It is delivered, or cannot be."""
@@ -496,6 +513,10 @@ class Store:
         """The turn has ended: what it sent stands behind this row."""
         self._run("UPDATE files SET after_row = ? WHERE turn_id = ? AND message_id != ''", (after_row, turn_id))
 
+    def hide_files(self, chat_id: str, row_id: int) -> None:
+        """A rewind took back this row and all behind it: what was sent there is no longer shown."""
+        self._run("UPDATE files SET message_id = '' WHERE chat_id = ? AND after_row >= ?", (chat_id, row_id))
+
     def delete_files(self, chat_id: str) -> None:
         """Forget a thread's files."""
         self._run("DELETE FROM files WHERE chat_id = ?", (chat_id,))
@@ -503,6 +524,11 @@ class Store:
     def prune(self, run_days: float = 7) -> None:
         """Forget keys of runs after a week."""
         self._run("DELETE FROM runs WHERE at < ?", (time.time() - run_days * 86400,))
+
+
+def _roll_back(db: sqlite3.Connection) -> None:
+    if db.in_transaction:  # some errors have ended it already
+        db.execute("ROLLBACK")
 
 
 def _thread(row: sqlite3.Row) -> ThreadRecord:

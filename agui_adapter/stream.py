@@ -215,6 +215,79 @@ class PlanChanged:
 
 
 @dataclass(frozen=True)
+class ReasoningSealed:
+    """The provider's own form of a stretch of reasoning, which only it can read. ``value`` is never parsed."""
+
+    message_id: str
+    value: str
+
+
+@dataclass(frozen=True)
+class StepStarted:
+    """The agent's loop begins another round: a request to the model and the tools that it asks for. ``number`` from 1."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class LongTool(LongToolHint):
+    """A call that runs longer than the operator finds short; ``duration`` in seconds so far."""
+
+    call_id: str = ""
+
+
+@dataclass(frozen=True)
+class Subagent:
+    """One invocation of a subagent. ``call_id``: the tool call that made it, as on the wire; ``parent``: the subagent
+    that made it, where one did. Its events name it whole, since they may come in a later turn than its first one."""
+
+    id: str
+    name: str
+    goal: str = ""
+    parent: Subagent | None = None
+    call_id: str = ""
+
+
+@dataclass(frozen=True)
+class SubagentStarted:
+    """A subagent was made. It may outlive its turn."""
+
+    subagent: Subagent
+
+
+@dataclass(frozen=True)
+class SubagentProgress:
+    """What a subagent has done: all its steps that are kept, oldest first; ``left_out`` older ones are not.
+
+    A step has ``kind`` (``tool``, ``text``, ``refused``), ``text`` (what the tool is about, what was said, the refused
+    command) and for a tool ``tool``, its name. Steps are shared between events, never changed.
+    """
+
+    subagent: Subagent
+    steps: tuple[Mapping[str, str], ...] = ()
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class SubagentFinished:
+    """It is through. ``summary`` is its answer, ``duration`` in seconds."""
+
+    subagent: Subagent
+    summary: str = ""
+    duration: float = 0.0
+
+
+@dataclass(frozen=True)
+class SubagentFailed:
+    """It ended without what it was asked for. ``code``: ``failed``, ``error``, ``timeout`` or ``interrupted``."""
+
+    subagent: Subagent
+    message: str = ""
+    code: str = "failed"
+    duration: float = 0.0
+
+
+@dataclass(frozen=True)
 class TurnFinished:
     """The last event of every log, exactly once. ``code`` and ``message`` are set when the turn failed."""
 
@@ -245,6 +318,12 @@ StreamEvent: TypeAlias = (
     | TurnParked
     | StateChanged
     | PlanChanged
+    | ReasoningSealed
+    | StepStarted
+    | SubagentStarted
+    | SubagentProgress
+    | SubagentFinished
+    | SubagentFailed
     | TurnFinished
 )
 
@@ -257,6 +336,7 @@ __all__ = [
     "GatewayNotice",
     "InnerToolCall",
     "InnerToolResult",
+    "LongTool",
     "LongToolHint",
     "MessageChunk",
     "MessageRevised",
@@ -265,6 +345,7 @@ __all__ = [
     "Outcome",
     "PlanChanged",
     "ReasoningChunk",
+    "ReasoningSealed",
     "ReasoningStart",
     "ReasoningStop",
     "Request",
@@ -272,7 +353,13 @@ __all__ = [
     "RequestKind",
     "RequestOpened",
     "StateChanged",
+    "StepStarted",
     "StreamEvent",
+    "Subagent",
+    "SubagentFailed",
+    "SubagentFinished",
+    "SubagentProgress",
+    "SubagentStarted",
     "ToolCall",
     "ToolCallChunk",
     "ToolCallFinished",

@@ -33,6 +33,7 @@ from .stream import (
     ToolResult,
     Usage,
 )
+from .tags import Hold
 
 _FURTHER = "This message came too late for the answer above. It is answered next: do not send it again."
 _NO_RESULT = "[no result: the turn ended before this tool did]"
@@ -64,6 +65,7 @@ class Call:
 class _Piece:
     message_id: str
     text: list[str] = field(default_factory=list)
+    hold: Hold = field(default_factory=Hold)
     before: str = ""  # what the message holds before this piece: a cut answer that goes on in the same message
 
     def joined(self) -> str:
@@ -131,10 +133,16 @@ class Tap:
             self._close_calls(_NO_RESULT)
             self._step = _Step()
             if self._live and self.agent_turns > 1:
-                message_id = self._mint("u")
+                message_id = self._late_id(text)
                 self.late_inputs.append(message_id)
                 extra = {"messageId": message_id, "text": text, "resend": False}
                 self._append(GatewayNotice("further_turn", _FURTHER, extra))
+
+    def _late_id(self, text: str) -> str:
+        """The message that the user's text of a further turn is: the client's own, where it has told its id."""
+        # What was steered in several pieces comes as one text; the first piece names it.
+        given = next((mine for piece, mine in self.turn.steered_ids.items() if text.startswith(piece)), "")
+        return given or self._mint("u")
 
     def end(self, *, completed: bool, interrupted: bool) -> None:
         """The agent turn ended in order (``on_session_end``)."""
@@ -162,6 +170,10 @@ class Tap:
                 if not delta:
                     return
                 piece = self._start()
+            if piece.hold.held or "M" in delta or "[" in delta:
+                delta = piece.hold.feed(delta)
+                if not delta:
+                    return
             piece.text.append(delta)
             self.turn.log.append(MessageChunk(delta))
 
@@ -418,11 +430,16 @@ class Tap:
             if not self._finals:
                 self.final(text)
 
+    def has_said(self, text: str) -> bool:
+        """Whether this is a final answer that the client has."""
+        with self._lock:
+            return any(squash(text) == squash(known) for known in self._finals)
+
     def drop_uncommitted(self, kept: Sequence[str]) -> None:
         """The turn failed: text that is not in the history is void. ``kept``: what the history has of this turn."""
         with self._lock:
             self._stop_text()
-            known = {squash(text) for text in kept}
+            known = {squash(text) for one in kept for text in (one, self._shown(one))}
             for piece in self._step.pieces[self._step.kept :]:
                 if self._live and piece.text and squash(piece.joined()) not in known:
                     self._append(MessageRevised(piece.message_id, piece.before))
@@ -446,6 +463,8 @@ class Tap:
         ``final``: the content repeats what was kept of a cut answer. ``goes_on``: leave right text open.
         """
         step = self._step
+        for piece in step.pieces:
+            piece.hold.drop()
         fresh = [piece for piece in step.pieces[step.kept :] if piece.text]
         kept = squash("".join(piece.joined() for piece in step.pieces[: step.kept]))
         if final and kept:
@@ -473,8 +492,12 @@ class Tap:
         self._append(MessageRevised(fresh[-1].message_id, fresh[-1].before + content.strip("\n")))
 
     def _stop_text(self) -> None:
-        if self._open is not None:
-            self._open = None
+        piece, self._open = self._open, None
+        if piece is not None:
+            rest = piece.hold.rest()
+            if rest:
+                piece.text.append(rest)
+                self._append(MessageChunk(rest))
             self._append(MessageStop(final=False))
 
     def _stop_reasoning(self) -> None:

@@ -14,10 +14,12 @@ from .answers import tool_answer
 from .errors import AguiError
 from .feed import Feed, past, position
 from .hermes_actions import Actions, is_command
+from .inputs import MAX_ID_CHARS
 from .interrupts import describe
 from .requests import read_answer
 from .run import end_turn, wait_ready
 from .session import Thread
+from .state import for_clients
 
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
@@ -105,6 +107,7 @@ class ThreadRoutes:
         thread.show(messages)
         info = await adapter.archive.info(thread)
         waiting = [asked for one in thread.turns.values() for asked in adapter.requests.open_requests(one)]
+        state = turn.state_at(last) if turn is not None else thread.document.value  # as of `lastEventId`
         body = {
             "threadId": thread.thread_id,
             "title": info["title"],
@@ -116,6 +119,7 @@ class ThreadRoutes:
             "turn": {"id": turn.id, "lastEventId": f"{turn.id}.{last}"} if turn is not None else None,
             "requests": [describe(asked) for asked in waiting],
             "usage": await self._usage(thread),
+            "state": {} if state is None else for_clients(state),
         }
         return _reply(body)
 
@@ -182,16 +186,22 @@ class ThreadRoutes:
         return True
 
     async def steer(self, request: web.Request) -> web.Response:
-        """Give the running turn a text that the model sees with its next tool result; 409 when none can take it."""
+        """``{text, messageId?}``: the running turn's model sees it with its next tool result; 409 when none can take it.
+
+        Text that comes too late for that is answered in a further turn, as the user's message of that id.
+        """
         thread = await self._thread(request)
         body = await self._server.json(request)
         text = body.get("text")
         if not isinstance(text, str) or not text.strip():
             raise AguiError(422, "invalid_input", "text must be a text that is not empty.")
+        message_id = body.get("messageId", "")
+        if not isinstance(message_id, str) or len(message_id) > MAX_ID_CHARS:
+            raise AguiError(422, "invalid_input", f"messageId must be a text of at most {MAX_ID_CHARS} characters.")
         if is_command(text):  # read by the model it is only text, and as a further turn Hermes throws it away
             raise AguiError(422, "command_not_steerable", "This is a slash command: send it as a message of its own.")
         turn = thread.current
-        if turn is None or self._adapter.requests.parked(turn) or not self._adapter.steer(turn, text):
+        if turn is None or self._adapter.requests.parked(turn) or not self._adapter.steer(turn, text, message_id):
             raise AguiError(409, "run_not_accepting_steer", "No turn is running that could take it; send a message.")
         return _reply({"threadId": thread.thread_id, "turnId": turn.id, "steered": True}, 202)
 

@@ -111,6 +111,12 @@ def replay(cases: Sequence[Mapping[str, Any]], timeout: float = 60) -> list[Verd
     return [Verdict(**verdict) for verdict in json.loads(_node("replay.mjs", list(cases), timeout))]
 
 
+def apply_patches(cases: Sequence[Mapping[str, Any]], timeout: float = 60) -> list[dict[str, Any]]:
+    """What `fast-json-patch` makes of {document, patches}: {document} or {error} for each."""
+    results: list[dict[str, Any]] = json.loads(_node("patch.mjs", list(cases), timeout))
+    return results
+
+
 def _node(script: str, spec: object, timeout: float) -> str:
     executable = node()
     assert executable, "node is not on PATH"

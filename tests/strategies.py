@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from agui_adapter.stream import (
+    Attachment,
     Commentary,
     GatewayNotice,
     InnerToolCall,
@@ -20,12 +21,14 @@ from agui_adapter.stream import (
     MessageRevised,
     MessageStart,
     MessageStop,
+    PlanChanged,
     ReasoningChunk,
     ReasoningStart,
     ReasoningStop,
     Request,
     RequestClosed,
     RequestOpened,
+    StateChanged,
     StreamEvent,
     ToolCall,
     ToolCallChunk,
@@ -87,6 +90,29 @@ _values = st.recursive(
 objects = st.dictionaries(st.one_of(texts, st.integers()), _values, max_size=3)
 
 
+_json_leaves = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**64),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(st.characters(codec="utf-8"), max_size=8),
+)
+keys = st.one_of(
+    st.sampled_from(["a", "b", "/", "~", "~1", "~0", "a/b~c", "", " ", "0", "1", "-", "é", "hermes", "constructor"]),
+    st.text(st.characters(codec="utf-8"), max_size=4),
+)
+json_values = st.recursive(
+    _json_leaves,
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(keys, inner, max_size=4)),
+    max_leaves=12,
+)
+"""Any JSON, with keys that a pointer has to escape."""
+plans = st.lists(
+    st.fixed_dictionaries({"id": texts, "content": texts, "status": st.sampled_from(["pending", "completed"])}),
+    max_size=4,
+)
+
+
 def _requests(some_ids: st.SearchStrategy[str]) -> st.SearchStrategy[Request]:
     return st.builds(
         Request,
@@ -108,6 +134,17 @@ def _events(some_ids: st.SearchStrategy[str]) -> st.SearchStrategy[StreamEvent]:
         st.builds(MessageChunk, texts),
         st.builds(MessageChunk, texts),
         st.builds(MessageStop, st.booleans()),
+        st.builds(
+            Attachment,
+            message_id=some_ids,
+            file_id=texts,
+            url=texts,
+            name=texts,
+            mime=texts,
+            size=st.integers(0, 2**60),
+            kind=st.sampled_from(["image", "audio", "video", "document"]),
+            caption=texts,
+        ),
         st.builds(Commentary, texts),
         st.builds(ReasoningStart, some_ids),
         st.builds(ReasoningChunk, texts),
@@ -148,6 +185,8 @@ def _events(some_ids: st.SearchStrategy[str]) -> st.SearchStrategy[StreamEvent]:
         ),
         st.builds(Usage, names, names, counts, counts, counts, counts, counts),
         st.builds(MessageRevised, some_ids, texts),
+        st.builds(StateChanged, json_values, dropped=st.booleans()),
+        st.builds(PlanChanged, some_ids, plans.map(tuple)),
         st.builds(RequestOpened, _requests(some_ids), st.booleans()),
         st.builds(RequestClosed, some_ids, st.sampled_from(["answered", "expired", "cancelled"]), texts),
     )

@@ -53,6 +53,13 @@ class Peer:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
 
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    """What the thread asks, as `GET /agui/threads/{id}` lists it."""
+
+    async def thread(self, request: web.Request) -> web.Response:
+        self.headers.append(dict(request.headers))
+        return web.json_response({"threadId": request.match_info["id"], "requests": self.requests})
+
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.bodies.append(await request.json())
         self.headers.append(dict(request.headers))
@@ -74,6 +81,7 @@ async def peer() -> AsyncIterator[Peer]:
     peer = Peer()
     app = web.Application()
     app.router.add_post("/agui", peer.answer)
+    app.router.add_get("/agui/threads/{id}", peer.thread)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -224,7 +232,8 @@ class TestEnds:
         }
         peer.chunks = [frames(STARTED, FINISHED | {"outcome": outcome})]
         said = await chat("hi", "--url", peer.url, "--thread", "t")
-        assert said == Said(3, "", "waiting for an answer: Run rm -rf build?\n")
+        how = f"  answer with: hermes-agui chat --url {peer.url} --thread t --answer 'TEXT'\n"
+        assert said == Said(3, "", "waiting for an answer: Run rm -rf build?\n" + how)
 
     async def test_a_pending_client_tool_waits_too(self, peer: Peer) -> None:
         outcome = {"type": "success", "pendingToolCallIds": ["c"]}
@@ -250,6 +259,68 @@ class TestEnds:
         peer.chunks = [frames(STARTED), b"data: [DONE]\n\n"]
         said = await chat("hi", "--url", peer.url)
         assert said.code == 1 and "'[DONE]'" in said.err
+
+
+APPROVAL = {
+    "id": "a-1",
+    "reason": "confirmation",
+    "kind": "approval",
+    "message": "Allow?",
+    "metadata": {"hermes": {"choices": ["once", "deny"]}},
+}
+CLARIFY = {"id": "c-1", "reason": "input_required", "kind": "clarify", "message": "Which?"}
+CLIENT = {"id": "k-1", "reason": "confirmation", "kind": "client_tool", "message": "Run it."}
+
+
+class TestAnswers:
+    """`--answer`; questions on a terminal are in tests/e2e/test_terminal.py."""
+
+    async def test_the_only_open_question(self, peer: Peer) -> None:
+        peer.requests, peer.chunks = [CLIENT, APPROVAL], [frames(STARTED, *text("m", "gone"), FINISHED)]
+        said = await chat("--answer", "deny not that", "--thread", "t", "--url", peer.url, "--token", "k")
+        assert said == Said(0, "gone\n", "")
+        (body,) = peer.bodies
+        assert body["threadId"] == "t" and body["messages"] == [] and body["tools"] == []
+        payload = {"choice": "deny", "reason": "not that"}
+        assert body["resume"] == [{"interruptId": "a-1", "status": "resolved", "payload": payload}]
+        assert [headers["Authorization"] for headers in peer.headers] == ["Bearer k"] * 2
+
+    async def test_several_by_name(self, peer: Peer) -> None:
+        peer.requests, peer.chunks = [APPROVAL, CLARIFY], [frames(STARTED, FINISHED)]
+        await chat("--answer", "a-1=once", "--answer", "c-1=a=b", "--thread", "t", "--url", peer.url)
+        assert [one["payload"] for one in peer.bodies[0]["resume"]] == [{"choice": "once"}, {"answer": "a=b"}]
+
+    @pytest.mark.parametrize(
+        ("requests", "answer", "told"),
+        [
+            ([], "once", "nothing is asked"),
+            ([CLIENT], "once", "nothing is asked"),
+            ([APPROVAL], "maybe", "once, deny"),
+            ([APPROVAL, CLARIFY], "once", "--answer ID=TEXT"),
+        ],
+    )
+    async def test_what_is_no_answer(self, peer: Peer, requests: list[dict[str, Any]], answer: str, told: str) -> None:
+        peer.requests = requests
+        said = await chat("--answer", answer, "--thread", "t", "--url", peer.url)
+        assert said.code == 1 and told in said.err and peer.bodies == []
+
+    @pytest.mark.parametrize("argv", [["--answer", "x"], ["hi", "--answer", "x", "--thread", "t"]])
+    async def test_usage(self, argv: list[str]) -> None:
+        assert (await chat(*argv)).code == 2
+
+    async def test_what_came_too_late_is_said(self, peer: Peer) -> None:
+        late = {"type": "CUSTOM", "name": "hermes.request_expired", "value": {"id": "a-1"}}
+        peer.requests, peer.chunks = [APPROVAL], [frames(STARTED, late, FINISHED)]
+        said = await chat("--answer", "once", "--thread", "t", "--url", peer.url)
+        assert said.code == 0 and "too late" in said.err
+
+    async def test_it_asks_nobody_without_a_terminal(self, peer: Peer) -> None:
+        peer.chunks = [
+            frames(STARTED, FINISHED | {"outcome": {"type": "interrupt", "interrupts": [APPROVAL, CLARIFY]}})
+        ]
+        said = await chat("hi", "--thread", "t", "--url", peer.url, stdin=b"once\nred\n")
+        assert said.code == 3 and len(peer.bodies) == 1
+        assert "--answer 'a-1=once|deny'" in said.err and "--answer 'c-1=TEXT'" in said.err
 
 
 class TestRefusals:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from agui_adapter.check import check_text
 from agui_adapter.errors import AguiError
 from agui_adapter.events import AguiStream
-from agui_adapter.inputs import MAX_CONTEXT_CHARS, RunInput, new_input, parse
+from agui_adapter.inputs import RunInput, has_media, new_input, parse
 from agui_adapter.peers import MODERN, OLD
+from agui_adapter.state_text import MAX_CHARS
 from agui_adapter.stream import MessageChunk, MessageRevised, MessageStart, TurnFinished
 
 USER = {"id": "u1", "role": "user", "content": "Hello"}
@@ -308,10 +309,19 @@ def test_reasoning_and_activities_at_the_end_are_skipped() -> None:
     assert new_input([user("u1", "Hello"), *tail], ()).text == "Hello"
 
 
-def test_parts_become_text_and_the_rest_is_named() -> None:
-    parts = [{"type": "text", "text": "look"}, {"type": "image", "source": {}}, {"type": "text", "text": "here"}]
+def test_text_parts_become_text_and_the_message_keeps_the_rest() -> None:
+    image = {"type": "image", "source": {"type": "url", "value": "https://a.test/b.png"}}
+    parts = [{"type": "text", "text": "look"}, image, {"type": "text", "text": "here"}]
     new = new_input([user("u1", parts)], ())
-    assert (new.text, new.skipped) == ("look\nhere", ("image",))
+    assert (new.text, new.messages) == ("look\nhere", [user("u1", parts)])
+    assert has_media(new.messages)
+    assert not has_media([user("u1", "look"), user("u2", parts[:1])])
+
+
+def test_an_image_alone_is_input() -> None:
+    parts = [{"type": "image", "source": {"type": "url", "value": "https://a.test/b.png"}}]
+    new = new_input([user("u1", parts)], ())
+    assert (new.text, new.ids) == ("", ["u1"])
 
 
 def test_the_same_messages_again_are_to_be_answered_again() -> None:
@@ -328,7 +338,6 @@ def test_the_same_messages_again_are_to_be_answered_again() -> None:
         ([user("u1", "")], (), 400, "no_input"),
         ([user("u1", " \n")], (), 400, "no_input"),
         ([user("u1", [])], (), 400, "no_input"),
-        ([user("u1", [{"type": "image", "source": {}}])], (), 400, "no_input"),
         ([user("u1", "x"), {"id": "t", "role": "tool", "toolCallId": "c", "content": "x"}], (), 409, "no_open_call"),
     ],
 )
@@ -344,15 +353,32 @@ def test_nothing_to_do_is_an_error_that_says_so(
 def test_context_is_bounded() -> None:
     entries = [{"description": f"d{number}", "value": "v" * 3000} for number in range(5)]
     text = read(body(context=entries)).context
-    assert "d0: vvv" in text and len(text) <= MAX_CONTEXT_CHARS and text.endswith("[cut: too long]")
+    assert "d0: vvv" in text and len(text) <= MAX_CHARS and text.endswith("[cut: too long]")
 
 
-def test_state_reaches_the_model_as_json() -> None:
-    assert '{"cart":[1,2]}' in read(body(state={"cart": [1, 2]})).context
+@pytest.mark.parametrize(
+    ("state", "read_as"),
+    [({}, {}), (None, None), ([1], [1]), ("text", "text"), ({"n": 2**60, "a": None}, {"n": 2**60, "a": None})],
+)
+def test_state_is_any_json(state: Any, read_as: Any) -> None:
+    assert read(body(state=state)).state == read_as
+
+
+def test_no_state_is_none() -> None:
+    assert read(body()).state is None
+
+
+def test_state_has_bounds() -> None:
     deep: Any = {}
     for _ in range(400):
         deep = {"a": deep}
-    assert "nested too deeply" in read(body(state=deep)).context
+    with pytest.raises(AguiError) as caught:
+        read(body(state=deep))
+    assert (caught.value.status, caught.value.code) == (422, "invalid_state")
+    assert read(body(state={"blob": "x" * (1 << 20)})).state
+    with pytest.raises(AguiError) as caught:
+        read(body(state={"blob": "x" * (5 << 20)}))
+    assert (caught.value.status, caught.value.code) == (413, "invalid_state")
 
 
 # -- anything ------------------------------------------------------------------------------------------------------

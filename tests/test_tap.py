@@ -686,3 +686,49 @@ def test_the_words_used_here_are_the_vocabulary() -> None:
     assert events(tap)[-1] == TurnFinished()
     assert MessageStop(final=False) not in events(tap)  # the end of the turn closes what is open
     assert isinstance(tap.turn, Turn)
+
+
+# -- further turns -------------------------------------------------------------------------------------------------
+
+
+def test_a_text_that_came_too_late_is_the_users_message_between_two_answers(tap: Tap) -> None:
+    tap.turn.steered_ids = {"What of it": "mine"}
+    for question, answer in (("", "One."), ("And now?", "Two."), ("What of it\nand that", "Three.")):
+        if question:
+            tap.begin(question)
+        tap.text(answer)
+        tap.final(answer)
+        tap.end(completed=True, interrupted=False)
+    notices = [event for event in events(tap) if isinstance(event, GatewayNotice)]
+    assert [(one.kind, one.extra["text"], one.extra["resend"]) for one in notices] == [
+        ("further_turn", "And now?", False),
+        ("further_turn", "What of it\nand that", False),
+    ]
+    ids = [one.extra["messageId"] for one in notices]
+    assert ids[1] == "mine" and ids == tap.late_inputs
+    told = messages(tap)
+    assert [(m["role"], m["content"]) for m in told] == [
+        ("assistant", "One."),
+        ("user", "And now?"),
+        ("assistant", "Two."),
+        ("user", "What of it\nand that"),
+        ("assistant", "Three."),
+    ]
+    assert [m["id"] for m in told if m["role"] == "user"] == ids
+
+
+def test_a_client_that_sent_the_late_text_itself_has_it_once(tap: Tap) -> None:
+    tap.turn.steered_ids = {"late": "mine"}
+    tap.text("One.")
+    tap.final("One.")
+    tap.begin("late")
+    stream = AguiStream("t", "r", prefix=tap.turn.id, base=[{"id": "mine", "role": "user", "content": "late"}])
+    frames = b"".join(frame for event in events(tap) for frame in stream.feed(event)).decode()
+    assert "further_turn" in frames and '"role":"user"' not in frames
+    assert [m["id"] for m in stream.messages()].count("mine") == 1
+
+
+def test_what_has_been_said_is_known_again(tap: Tap) -> None:
+    tap.text("An answer.")
+    tap.final("An answer.")
+    assert tap.has_said("An answer.\n") and not tap.has_said("An answer. And a footer.")

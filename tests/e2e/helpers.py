@@ -238,6 +238,7 @@ class Run:
                 known_calls=self._known,
                 thread_id=self.body["threadId"],
                 run_id=self.body["runId"],
+                state={} if self.body.get("state") is None else self.body["state"],
             )
             assert not findings, "\n".join([f"peer {peer}:", *map(str, findings), self.raw.decode()])
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 
 from agui_adapter.demo.gateway import Gateway
@@ -92,15 +93,11 @@ def test_confirmations_and_background_tasks_do_not_hold_up_a_stop(make_gateway: 
     assert gateway.returncode is not None and gateway.returncode >= 0  # it ended by itself
 
 
-def test_the_open_stream_of_a_turn_that_waits_beside_is_ended(make_gateway: Callable[..., Gateway]) -> None:
-    """A reader that follows a waiting thread gets an end, not a broken connection."""
+def test_a_reader_of_a_waiting_thread_gets_an_end(make_gateway: Callable[..., Gateway]) -> None:
     gateway = make_gateway()
     chat, _, _, _ = park(gateway, "client")
-    import httpx
-
-    with httpx.stream(
-        "GET", f"{gateway.url}/agui/threads/{chat.thread}/events", trust_env=False, timeout=30
-    ) as response:
+    url = f"{gateway.url}/agui/threads/{chat.thread}/events?once=1"
+    with httpx.stream("GET", url, trust_env=False, timeout=30) as response:
         lines = response.iter_lines()
         next(lines)
         gateway.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -74,6 +75,7 @@ def test_a_text_that_comes_too_late_is_run_as_a_further_turn(gateway: Gateway, m
     assert chat.messages[2] == {"id": message_id, "role": "user", "content": late}
     assert [m["content"] for m in chat.messages[1::2]] == [f"The {{gate:{gate}}} first answer.", "The second answer."]
     assert run.types.count("RUN_FINISHED") == 1
+    assert not any("first answer" in text for text in run.notices())  # the gateway sends it once more, unmarked
     assert history(chat) == chat.messages
     rows = query(gateway, "SELECT role FROM messages WHERE content LIKE ?", f"%{mark}%")
     assert rows == [("user",)]
@@ -97,6 +99,38 @@ def test_an_older_client_can_read_a_further_turn(gateway: Gateway, model: GatedM
     chat.keep(run.finish()).succeeded()
     assert [m["role"] for m in chat.messages] == ["user", "assistant", "user", "assistant"]
     assert history(chat) == chat.messages
+
+
+def test_a_late_text_keeps_the_id_that_its_client_gave_it(gateway: Gateway, model: GatedModel) -> None:
+    chat, gate, mine = Chat(gateway), unique("g"), unique("mine")
+    run = chat.start(script({"text": f"The {{gate:{gate}}} first answer."})).wait_text(gate)
+    body = {"text": script({"text": "The second answer."}), "messageId": mine}
+    assert httpx.post(address(chat, "/steer"), json={**body, "messageId": 1}).status_code == 422
+    assert httpx.post(address(chat, "/steer"), json=body).status_code == 202
+    model.open_gate(gate)
+    chat.keep(run.finish()).succeeded()
+    assert [m["id"] for m in chat.messages if m["role"] == "user"][1] == mine
+    assert history(chat) == chat.messages
+
+
+def test_a_run_that_is_steered_too_late_is_a_message_once(
+    model: GatedModel, make_gateway: Callable[..., Gateway]
+) -> None:
+    chat = Chat(make_gateway(agui={"busy": "steer"}))
+    gate = unique("g")
+    run = chat.start(script({"text": f"The {{gate:{gate}}} first answer."})).wait_text(gate)
+    other = Chat(chat.gateway, thread=chat.thread, messages=list(chat.messages))
+    second = other.start(script({"text": "The second answer."}))
+    wait_until(lambda: second.frames, "the second run began")
+    model.open_gate(gate)
+    chat.keep(run.finish()).succeeded()
+    # Not checked: who joins in mid-text is told the beginning as a snapshot, and the same message goes on.
+    wait_until(lambda: second.ended, "the second run ended")
+    other.keep(second).succeeded()
+    told = [(m["id"], m["role"]) for m in history(chat)]
+    assert [(m["id"], m["role"]) for m in chat.messages] == told and len(told) == 4
+    assert sorted((m["id"], m["role"]) for m in other.messages) == sorted(told)
+    assert chat.messages[2]["id"] == second.body["messages"][-1]["id"]
 
 
 def test_nothing_is_steered_into_a_thread_that_does_not_run(gateway: Gateway) -> None:
