@@ -26,6 +26,7 @@ from . import media_out
 from .archive import Archive
 from .auth import OWNER
 from .config import ConfigError, Settings, load, public_base
+from .crew import Crew
 from .cycle import Cycle
 from .files import FileError, Files, Owner, Shelf, refusal
 from .hermes import Bridge, redact, session_key_here
@@ -43,6 +44,7 @@ from .hermes_history import Sessions, home
 from .hermes_media import message_type, without_tags
 from .hermes_observe import Others, Watcher
 from .log import EventLog
+from .long_tools import LongTools
 from .media_in import Taken, take_in
 from .media_out import FileSender
 from .observe import Observer
@@ -52,7 +54,7 @@ from .server import Server
 from .session import Principal, Thread, Threads, Turn, plain_names
 from .state_text import STATE_TOOL_NAMES
 from .store import UNSOLICITED, Store, store_path
-from .stream import Attachment, MessageStart, Request
+from .stream import Attachment, MessageStart, Request, StreamEvent
 from .tools import ClientTool
 
 logger = logging.getLogger("hermes_agui")
@@ -135,6 +137,7 @@ class AguiAdapter(FileSender):
                 max_result_chars=settings.max_tool_result_chars,
                 keep_seconds=settings.turn_ttl_seconds,
                 record=self.archive.record,
+                shown=self.shown,
             )
             self.bridge.watcher = Watcher(self.bridge, self.observer, sessions)
         self.bridge.open(
@@ -142,6 +145,8 @@ class AguiAdapter(FileSender):
             client_tool_seconds=settings.client_tool_timeout_seconds,
             approval_seconds=settings.approval_timeout_seconds,
         )
+        self.crew = self.bridge.crew = Crew(self._loop, self.requests.tell, self._tell_beside)
+        self.bridge.long_tools = LongTools(self._loop, settings.long_tool_seconds)
         self.bridge.hermes_state, self.bridge.tool_output = settings.hermes_state, settings.tool_output
         self.archive.reserved = settings.hermes_state != "off"
         self.bridge.enlarge_executor(settings.workers)
@@ -159,6 +164,7 @@ class AguiAdapter(FileSender):
     async def disconnect(self) -> None:
         """Stop serving: every open stream gets its end, the port is free afterwards."""
         self._mark_disconnected()
+        self.crew.close()
         for task in (self._sweeper, self._arrivals):
             if task is not None:
                 task.cancel()
@@ -258,6 +264,7 @@ class AguiAdapter(FileSender):
         self.requests.adopt(thread.turns.values(), turn)
         if before is not None:  # it only held what the new turn has taken over (open_turn waits for any other)
             self._finish(before, "success")
+        self.crew.flush(thread)
         return turn
 
     async def submit(self, turn: Turn) -> None:
@@ -430,12 +437,15 @@ class AguiAdapter(FileSender):
             if not pending.beside:
                 self.requests.close(pending, "cancelled", Answer(error="The turn is over."))
         self._not_taken(cycle)
+        if cycle.turn.stopping:
+            self.bridge.clear_interrupt(cycle.session_key)
         cycle.close(outcome, self.bridge.kept_texts(cycle.session_key) if outcome == "failed" else ())
         self.bridge.release(cycle.session_key, cycle.tap)
         cycle.turn.thread.accept(cycle.tap.late_inputs)
         cycle.turn.thread.end(cycle.turn, outcome, code, redact(message) if message else "")
         if record:
             self.archive.record(cycle.turn, outcome)
+        self.crew.flush(cycle.turn.thread)
 
     # -- out ------------------------------------------------------------------------------------------------
 
@@ -515,6 +525,15 @@ class AguiAdapter(FileSender):
         self._keep(asyncio.ensure_future(self.archive.deliver(turn.thread, message_id, content, sent=sent)))
         self._keep(asyncio.ensure_future(self._deliver_when_free(turn.thread, content, message_id, sent)))
         return message_id
+
+    def _tell_beside(self, thread: Thread, events: list[StreamEvent]) -> None:
+        """What subagents did after their turn, while none runs: a short turn of its own, for the thread's feed."""
+        last_id = thread.last_id
+        turn = self.new_turn(thread, "", unsolicited=True)
+        for event in events:
+            turn.append(event)
+        self._finish(self._cycles[turn], "success", record=False)
+        thread.last_id = last_id  # no message of the conversation
 
     async def _deliver_when_free(self, thread: Thread, content: str, message_id: str, sent: float) -> None:
         while (turn := thread.current) is not None and not self.holds_only(turn):
@@ -742,6 +761,7 @@ class AguiAdapter(FileSender):
 
     def _request_closed(self, pending: Pending) -> None:
         """A turn that was only made to hold a question ends with it (a confirmation ends its turn by itself)."""
+        self.crew.flush(pending.turn.thread)
         cycle = self._cycles.get(pending.turn)
         if cycle is not None and pending.turn.on_unread is not None and not pending.turn.readers:
             self._unread(pending.turn)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from .errors import AguiError
 from .events import AguiStream
 from .inputs import RunInput
@@ -68,6 +70,12 @@ def collect(requests: Requests, thread: Thread, asked: RunInput) -> Answers:
         covered.add(pending.request.id)
         answer = read_answer(pending.request, entry.get("payload"), cancelled=entry.get("status") == "cancelled")
         found.pairs.append((pending, answer))
+    legacy = None if asked.resume else _legacy_answer(requests, turns, asked)
+    if legacy is not None:
+        covered.add(legacy[0].request.id)
+        found.pairs.append(legacy)
+    elif asked.forwarded.asks_resume and not asked.resume:
+        found.unknown.append("command.resume")
     tools, _ = asked.tail()
     for message in tools:  # a message for another call is none: CopilotKit makes up a result for an interrupt's call
         pending = requests.find_call(turns, message["toolCallId"])
@@ -79,6 +87,34 @@ def collect(requests: Requests, thread: Thread, asked: RunInput) -> Answers:
         if not told.keys() <= covered:
             found.uncovered = tuple(told.values())
     return found
+
+
+def _legacy_answer(requests: Requests, turns: list[Turn], asked: RunInput) -> tuple[Pending, Answer] | None:
+    """What ``forwardedProps.command.resume`` answers, which names no question: the only one that is open.
+
+    Raises AguiError 409 when there are several.
+    """
+    if not asked.forwarded.asks_resume:
+        return None
+    waiting = [p for turn in turns for p in requests.of_turn(turn, only_open=True) if is_human(p.request)]
+    if len(waiting) > 1:
+        names = ", ".join(pending.request.id for pending in waiting)
+        message = f"command.resume does not say which question it answers. Open are {names}: answer by resume."
+        raise AguiError(409, "several_open", message)
+    if not waiting:
+        return None
+    (pending,) = waiting
+    payload = asked.forwarded.resume
+    if isinstance(payload, str):
+        try:  # such clients send JSON as text
+            known = orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            known = None
+        if isinstance(known, dict | bool):
+            payload = known
+        elif (typed := typed_answer(pending.request, payload)) is not None:
+            return pending, typed
+    return pending, read_answer(pending.request, payload)
 
 
 def _told(requests: Requests, turn: Turn) -> list[Pending]:

@@ -18,8 +18,20 @@ from . import attachments
 from .events import AguiStream, View
 from .files import Files
 from .hermes_history import Sessions
-from .history import Message, Row, Sight, Told, as_json, from_json, messages_of, seen_by, visible
+from .history import (
+    Message,
+    Row,
+    Sight,
+    Told,
+    as_json,
+    from_json,
+    messages_of,
+    seen_by,
+    visible,
+    without_reasoning,
+)
 from .pairing import Streamed, pair
+from .reasoning import beginning
 from .session import Thread, Turn
 from .store import Store, ThreadRecord
 from .stream import (
@@ -55,17 +67,42 @@ def kept_messages(turn: Turn, until: int | None = None, view: View = _ALL) -> li
 def turn_messages(turn: Turn, until: int | None = None, view: View = _ALL) -> list[Message]:
     """The same with reasoning, each stretch before the assistant message that came next."""
     messages = kept_messages(turn, until, view)
-    if view.reasoning != "full":
+    if view.reasoning == "off":
         return messages
     there = {message["id"] for message in messages}
     before: dict[str, list[Message]] = {}
     waiting: list[Message] = []
     for stretch, anchor in _stretches(turn.log.events(until=until)):
+        if view.reasoning == "summary":
+            stretch["content"] = beginning(stretch["content"])
         waiting += [stretch] if stretch["content"] else []
         if anchor in there:
             before.setdefault(anchor, []).extend(waiting)
             waiting = []
     return [one for message in messages for one in (*before.get(message["id"], ()), message)] + waiting
+
+
+def with_heard(turn: Turn, messages: Sequence[Message], until: int | None = None) -> list[Message]:
+    """A turn's messages and what the user said meanwhile, each behind what had been said by then."""
+    made = list(messages)
+    for position, message in turn.heard:
+        if (until is None or position <= until) and all(one["id"] != message["id"] for one in made):
+            made.insert(_place(made, _anchor(turn, position)), message)
+    return made
+
+
+def _anchor(turn: Turn, position: int) -> str:
+    """The id of the newest message at a position; empty when the turn had none."""
+    kept = kept_messages(turn, position)
+    return str(kept[-1]["id"]) if kept else ""
+
+
+def _place(messages: Sequence[Message], anchor: str) -> int:
+    """Behind this message; a step's results belong to it."""
+    place = next((index + 1 for index, message in enumerate(messages) if message["id"] == anchor), 0)
+    while place < len(messages) and messages[place]["role"] == "tool":
+        place += 1
+    return place
 
 
 def _stretches(events: Sequence[StreamEvent]) -> list[tuple[Message, str]]:
@@ -112,7 +149,7 @@ class Archive:
         self.sessions = sessions
         self._key_of = key_of
         self._view = view
-        self._sight = Sight(view.reasoning == "full", view.tool_output, max_result_chars)
+        self._sight = Sight(view.reasoning, view.tool_output, max_result_chars)
         self.files: Files | None = None  # what the agent sent, and what users sent inline
         self.reserved = True  # the member `hermes` of the shared state is the server's
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agui-archive")
@@ -151,7 +188,8 @@ class Archive:
             thread.call_ids.update(call["id"] for call in row.calls)
         history = self._messages(thread, session, rows)
         thread.accept([message["id"] for message in history if message["role"] == "user"])
-        thread.last_id = history[-1]["id"] if history else ""
+        held = without_reasoning(history)
+        thread.last_id, thread.size = (held[-1]["id"] if held else ""), len(held)
         thread.shared = bool(session) and self.sessions.shared(self._key_of(thread), session)
         thread.loaded = True
 
@@ -183,7 +221,8 @@ class Archive:
         past = await self._before(thread)
         if turn is None:
             return past
-        return [*past, *turn.inputs, *await self.run(lambda: turn_messages(turn, until, self._view))]
+        now = await self.run(lambda: with_heard(turn, turn_messages(turn, until, self._view), until))
+        return [*past, *turn.inputs, *now]
 
     async def past(self, thread: Thread) -> list[Message]:
         """The conversation without the turn that runs now, but with what that turn was given."""
@@ -307,6 +346,10 @@ class Archive:
                 # A command, or a refusal: Hermes's history has nothing of it, and a person saw it.
                 before = next((row.id for row in own), 0) - 1 if own else thread.last_row
                 self.store.add_beside(turn.id, thread.chat_id, session, before, () if own else streamed.messages)
+            heard = [(position, one) for position, one in turn.heard if one["id"] not in paired.ids.values()]
+            for number, (position, message) in enumerate(heard):
+                after = self._row_behind(own, paired.ids, _anchor(turn, position))
+                self.store.add_beside(f"{turn.id}-{number}", thread.chat_id, session, after, [message])
             thread.last_row = max(thread.last_row, self.sessions.last_row(session))
             self.store.place_files(turn.id, max((row.id for row in own), default=thread.last_row))
             if command or sum(row.role == "user" for row in own) > 1:
@@ -314,26 +357,45 @@ class Archive:
                 thread.last_id = None
             elif last:
                 thread.last_id = last[0]["id"]
+                thread.size += len(turn.inputs) + len(heard) + len(kept_messages(turn, view=self._view))
         except Exception:
             logger.exception("agui: a turn's ids were not recorded; its messages get new ids at the next reload")
 
+    def _row_behind(self, rows: Sequence[Row], ids: dict[int, str], anchor: str) -> int:
+        """The last row of the step that this message belongs to; without one, the turn's first."""
+        place = next((index for index, row in enumerate(rows) if ids.get(row.id) == anchor), 0)
+        while place + 1 < len(rows) and rows[place + 1].role == "tool":
+            place += 1
+        return rows[place].id if rows else 0
+
     # -- lists --------------------------------------------------------------------------------------------------
 
-    async def find(self, principal: str, query: str, *, archived: bool) -> list[dict[str, Any]]:
-        """A principal's threads, newest first, those with the words in title or messages if ``query`` is given."""
-        return await self.run(lambda: self._find(principal, query, archived))
+    async def find(
+        self, principal: str, query: str, *, archived: bool, after: tuple[float, str] | None = None, limit: int = 50
+    ) -> tuple[list[dict[str, Any]], int]:
+        """A principal's threads, newest first: those behind ``after`` (time of last use, thread id), and how many in
+        all; with ``query`` those that have the words in title or messages."""
+        return await self.run(lambda: self._find(principal, query, archived, after, limit))
 
-    def _find(self, principal: str, query: str, archived: bool) -> list[dict[str, Any]]:
-        known = {record.chat_id: record for record in self.store.threads(principal, archived=archived)}
-        hits = self.sessions.search(query) if query else set()
-        found = []
-        for chat_id, record in known.items():
-            session = self.sessions.session_of_chat(chat_id)
-            told = self._told(record, session)
-            if query and session not in hits and query.lower() not in told["title"].lower():
-                continue
-            found.append(told)
-        return sorted(found, key=lambda one: float(one["updated"]), reverse=True)
+    def _find(
+        self, principal: str, query: str, archived: bool, after: tuple[float, str] | None, limit: int
+    ) -> tuple[list[dict[str, Any]], int]:
+        records, sessions = self.store.threads(principal, archived=archived), self.sessions.of_chats()
+        if query:
+            hits = self.sessions.search(query)
+            records = [one for one in records if self._meets(one, sessions.get(one.chat_id, ""), query, hits)]
+        records.sort(key=lambda one: (-one.updated, one.thread_id))
+        place = 0
+        if after is not None:
+            mark = (-after[0], after[1])
+            place = sum((-one.updated, one.thread_id) <= mark for one in records)
+        page = records[place : place + limit]
+        return [self._told(one, sessions.get(one.chat_id, "")) for one in page], len(records)
+
+    def _meets(self, record: ThreadRecord, session: str, query: str, hits: set[str]) -> bool:
+        if query.lower() in (record.title or str(self.sessions.info(session).get("title") or "")).lower():
+            return True
+        return bool(session) and not hits.isdisjoint(self.sessions.lineage(session))
 
     async def info(self, thread: Thread) -> dict[str, Any]:
         """Title, times, counts and usage of one thread."""
@@ -355,7 +417,7 @@ class Archive:
             "created": record.created or info.get("started_at") or 0.0,
             "updated": record.updated or info.get("started_at") or 0.0,
             "archived": record.archived,
-            "messages": int(info.get("message_count") or 0),
+            "messages": self.sessions.count(session),
             "usage": {
                 "model": str(info.get("model") or ""),
                 "inputTokens": int(info.get("input_tokens") or 0) + int(info.get("cache_read_tokens") or 0),
@@ -389,6 +451,11 @@ class Archive:
     def keep_state(self, thread: Thread) -> None:
         """The thread's document has changed: keep it. Returns at once; any thread."""
         self.later(lambda: self._keep_state(thread))
+
+    def copy_state(self, thread: Thread, new: Thread) -> None:
+        """A copied thread begins with the document of the original. Blocks."""
+        self._keep_state(thread)
+        self.store.set_state(new.chat_id, *self.store.state(thread.chat_id))
 
     def _keep_state(self, thread: Thread) -> None:
         kept = thread.document.keep()
@@ -432,25 +499,34 @@ class Archive:
         key = self._key_of(thread)
         session = self.sessions.session_id(key)
         rows = visible(self.sessions.rows(session))
-        row, given = self._row_of(thread, session, rows, message_id)
-        if row is None or not row.live[1] or row.live[0] != session:
+        beside = self.store.turns_beside(thread.chat_id, self.sessions.lineage(session))
+        place = next((n for n, one in enumerate(beside) if any(m["id"] == message_id for m in one[2])), None)
+        if place is None:
+            row, given = self._row_of(session, rows, message_id)
+        else:  # Hermes has no row of it (a command): what follows it is taken back
+            row, given = next((one for one in rows if one.role == "user" and one.id > beside[place][1]), None), []
+        if (row is None and place is None) or (row is not None and row.live[0] != session):
             raise LookupError(message_id)
-        undone = sum(one.role == "user" and one.id >= row.id for one in rows)
-        self.sessions.rewind(key, row.live[0], row.live[1])
-        self.store.forget_beside(thread.chat_id, row.id)
-        self.store.hide_files(thread.chat_id, row.id)
-        left = [one for one in rows if one.id < row.id]
-        thread.last_row = self.sessions.last_row(session)
-        history = self._messages(thread, session, left)
-        thread.last_id = history[-1]["id"] if history else ""
-        place = next((index for index, message in enumerate(given) if message["id"] == message_id), 0)
-        return undone, given[:place]
+        undone = sum(one.role == "user" and one.id >= row.id for one in rows) if row is not None else 0
+        if row is not None:
+            self.sessions.rewind(key, *row.live)
+            self.store.forget_beside(thread.chat_id, row.id)
+            self.store.hide_files(thread.chat_id, row.id)
+            rows = [one for one in rows if one.id < row.id]
+        if place is not None:
+            self.store.forget_turns_beside([turn_id for turn_id, _, _ in beside[place:]])
+        self._stands(thread, session, rows)
+        return undone, given[: next((n for n, message in enumerate(given) if message["id"] == message_id), 0)]
 
-    def _row_of(
-        self, thread: Thread, session: str, rows: Sequence[Row], message_id: str
-    ) -> tuple[Row | None, list[Message]]:
-        """The user row that holds this message, and all that it holds; for one that Hermes has no row of (a command),
-        the next row behind it."""
+    def _stands(self, thread: Thread, session: str, rows: Sequence[Row]) -> None:
+        """Where the thread stands now, for the comparison with the next run's messages."""
+        history = without_reasoning(self._messages(thread, session, rows))
+        thread.last_row = self.sessions.last_row(session)
+        thread.last_id = history[-1]["id"] if history else ""
+        thread.size = len(history)
+
+    def _row_of(self, session: str, rows: Sequence[Row], message_id: str) -> tuple[Row | None, list[Message]]:
+        """The user row that holds this message, and all that it holds."""
         by_id = {row.id: row for row in rows if row.role == "user"}
         for row_id, wire, _, _, given in self.store.remembered(self.sessions.lineage(session)):
             row = by_id.get(row_id)
@@ -460,12 +536,7 @@ class Archive:
             if wire == message_id or any(message["id"] == message_id for message in held):
                 return row, held
         name, _, number = message_id.partition("row-")
-        if not name and number.isdigit() and int(number) in by_id:
-            return by_id[int(number)], []
-        for after, messages in self.store.beside(thread.chat_id, self.sessions.lineage(session)):
-            if any(message["id"] == message_id for message in messages):
-                return next((by_id[row_id] for row_id in sorted(by_id) if row_id > after), None), []
-        return None, []
+        return (by_id.get(int(number)) if not name and number.isdecimal() else None), []
 
     async def seed(self, thread: Thread, source: object, rows: Sequence[dict[str, object]]) -> None:
         """Give a thread that Hermes has never seen the conversation that its client brought."""

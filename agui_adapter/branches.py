@@ -68,6 +68,7 @@ def _remember(
     store.touch_thread(new.chat_id, new.principal.id, new.thread_id)
     store.set_thread(new.chat_id, title=copy.title)
     store.set_context(new.chat_id, store.context(thread.chat_id))
+    archive.copy_state(thread, new)
     unsolicited, times, facts = store.unsolicited(lineage), store.times(lineage), store.facts(lineage)
     for past in turns.values():
         kept = [(copy.rows[row_id], row_id, wire) for row_id, wire in past.rows if row_id in copy.rows]

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
+from .forwarded import NAMES
+
 KEY_VARIABLE = "AGUI_API_KEY"
 KEY_LENGTH = 16
 """Fewest characters of the operator's key."""
@@ -92,6 +94,13 @@ def _host_names(value: Any) -> Any:
     return tuple(name.lower() for name in names)
 
 
+def _override_names(value: Any) -> Any:
+    names = _items(value)
+    if not set(names) <= set(NAMES):
+        raise ValueError("not a name that can be allowed")
+    return names
+
+
 def _public_url(value: Any) -> Any:
     if not isinstance(value, str):
         raise ValueError("an address is needed")
@@ -152,10 +161,18 @@ class Settings(BaseModel):
     hermes_state: Annotated[Literal["auto", "always", "off"], BeforeValidator(_auto_switch)] = _setting(
         "auto", "auto (true), always or off (false)"
     )
-    reasoning: Annotated[Literal["full", "off"], _Switch] = _setting("full", "full or off")
+    reasoning: Annotated[Literal["full", "summary", "off"], _Switch] = _setting("full", "full, summary or off")
+    steps: bool = _setting(False, "true or false")
+    long_tool_seconds: _Float = _setting(20.0, "seconds from 0 (never) to 86400", ge=0, le=86400)
     max_tool_result_chars: _Int = _setting(100_000, "characters, a whole number from 200 upwards", ge=200)
     merge_ms: _Int = _setting(0, "milliseconds, a whole number from 0 to 1000", ge=0, le=1000)
     heartbeat_seconds: _Float = _setting(15.0, "seconds from 0.05 to 300", ge=0.05, le=300)
+
+    allow_overrides: Annotated[tuple[str, ...], BeforeValidator(_override_names)] = _setting(
+        (), f"a list of names out of {', '.join(NAMES)}"
+    )
+    forward_props: bool = _setting(False, "true or false")
+    undeclared_client: Literal["0.0.59", "0.0.53", "0.0.45"] = _setting("0.0.59", "0.0.59, 0.0.53 or 0.0.45")
 
     max_body_bytes: _Int = _setting(28 * 1024 * 1024, "bytes, a whole number from 1024 upwards", ge=1024)
     max_messages: _Int = _setting(5000, "a whole number from 1 upwards", ge=1)

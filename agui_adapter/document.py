@@ -34,7 +34,7 @@ class Document:
         self.offered = False
         self.dirty = False
         self.reserved = True  # the member `hermes` is ours
-        self._loaded = False
+
         self._version = 0  # counts changes of the shared part
         self._read = 0  # the version that the newest run was read to its end with
         self._past: OrderedDict[str, None] = OrderedDict()
@@ -44,11 +44,10 @@ class Document:
     # -- what outlives the process --------------------------------------------------------------------------
 
     def load(self, value: Json, model: str, offered: bool) -> None:
-        """As it was kept, once. Subagents of an earlier process run no more."""
+        """As it was kept, unless there is one already. Subagents of an earlier process run no more."""
         with self._lock:
-            if self._loaded or self._version:
+            if self.value is not None or self._version or self.offered:
                 return
-            self._loaded = True
             own = value.get(OWN) if isinstance(value, dict) else None
             if not self.reserved:
                 value = bare(value)

@@ -17,8 +17,9 @@ from ag_ui.core import TokenUsage, aggregate_token_usage
 
 from . import attachments
 from .encode import Deltas, clean, dumps, frame
-from .interrupts import interrupt, interrupts
-from .peers import MODERN, PROTOCOL_VERSION, Peer
+from .interrupts import in_words, interrupt, interrupts
+from .peers import MODERN, PROTOCOL_VERSION, Peer, readable
+from .reasoning import Glimpse
 from .state import MAX_OPERATIONS, diff, wire
 from .stream import (
     Attachment,
@@ -26,6 +27,7 @@ from .stream import (
     GatewayNotice,
     InnerToolCall,
     InnerToolResult,
+    LongTool,
     LongToolHint,
     MessageChunk,
     MessageRevised,
@@ -33,13 +35,19 @@ from .stream import (
     MessageStop,
     PlanChanged,
     ReasoningChunk,
+    ReasoningSealed,
     ReasoningStart,
     ReasoningStop,
     Request,
     RequestClosed,
     RequestOpened,
     StateChanged,
+    StepStarted,
     StreamEvent,
+    SubagentFailed,
+    SubagentFinished,
+    SubagentProgress,
+    SubagentStarted,
     ToolCall,
     ToolCallChunk,
     ToolCallFinished,
@@ -48,6 +56,7 @@ from .stream import (
     TurnParked,
     Usage,
 )
+from .subagents import SubagentEvent, Subagents
 
 Message = dict[str, Any]
 HIDDEN = "[hidden by the operator]"
@@ -60,8 +69,9 @@ PLAN = "hermes.plan"  # the activity that shows what the agent has to do
 class View:
     """What the operator lets clients see."""
 
-    reasoning: Literal["full", "off"] = "full"
+    reasoning: Literal["full", "summary", "off"] = "full"
     tool_output: Literal["full", "names", "off"] = "full"
+    steps: bool = False
 
 
 @dataclass
@@ -131,6 +141,10 @@ class AguiStream:
         self._text: _Kept | None = None  # the open text message
         self._text_deltas = Deltas("", "")
         self._reasoning = ""  # the open reasoning message
+        self._reasoned: dict[str, str] = {}  # a stretch's id → its reasoning message, of which the client has something
+        self._stretch = ""  # the id of the stretch that is told now
+        self._glimpse = Glimpse()
+        self._step = ""  # the open step
         self._reasoning_deltas = Deltas("", "")
         self._kept: dict[str, _Kept] = {}
         self._used: set[str] = {str(message.get("id")) for message in base}
@@ -146,10 +160,18 @@ class AguiStream:
         self._step_message = ""
         self._inner: dict[str, _Inner] = {}
         self._files: dict[str, dict[str, Any]] = {}  # activity id → what it shows of a file
+        self._old_plans = {str(message.get("id")) for message in base if message.get("activityType") == PLAN}
         self._plans: dict[str, tuple[str, dict[str, Any]]] = {}  # what the client holds of a plan, with its id there
         self._first_state = self.state = state  # the document as the client has it; None while it has none
         self._usage: list[TokenUsage] = []
         self._revised = False
+        self._activities = {str(message.get("id")) for message in base if message.get("role") == "activity"}
+        self._subagents = Subagents(
+            announced=peer.subagents,
+            shows=view.tool_output,
+            call_of=self._known_call,
+            activity_id=lambda wish: wish if wish in self._activities else self._fresh(wish, "a"),
+        )
         self._out: list[bytes] = []
 
     # -- in --------------------------------------------------------------------------------------------------
@@ -244,9 +266,14 @@ class AguiStream:
         self._stop_text()
         self._stop_reasoning()
         frames = self._out
+        held, step = self._subagents, self._step
         self.__dict__.update(vars(fresh))
-        frames.append(frame({"type": "MESSAGES_SNAPSHOT", "messages": self.messages()}))
+        frames += self.snapshot()
         self._out = []
+        now, self._step = self._step, step
+        self._begin_step(now)
+        for made in self._subagents.catch_up(held):
+            self._out.append(frame(made))
         for inner in self._inner.values():
             self._emit("ACTIVITY_SNAPSHOT", messageId=inner.id, activityType=INNER_TOOLS, content=inner.content)
         for message_id, content in self._plans.values():
@@ -309,26 +336,44 @@ class AguiStream:
 
     def _on_reasoning_start(self, event: ReasoningStart) -> None:
         self._stop_reasoning()
-        self._open_reasoning(clean(event.message_id))
+        self._stretch = clean(event.message_id)
+        if self._view.reasoning == "full":
+            self._open_reasoning()
 
     def _on_reasoning(self, event: ReasoningChunk) -> None:
-        if event.text and self._view.reasoning == "full":
-            self._open_reasoning("")
-            self._send(self._reasoning_deltas.frame(event.text))
+        shows = self._view.reasoning
+        text = event.text if shows == "full" else self._glimpse.feed(event.text) if shows == "summary" else ""
+        if text:
+            self._open_reasoning()
+            self._send(self._reasoning_deltas.frame(text))
 
     def _on_reasoning_stop(self, event: ReasoningStop) -> None:
         self._stop_reasoning()
 
-    def _open_reasoning(self, wish: str) -> None:
-        if self._reasoning or self._view.reasoning != "full":
+    def _on_sealed(self, event: ReasoningSealed) -> None:
+        """The provider's own form goes with the message that shows the stretch; Hermes has it in any case."""
+        message_id = self._reasoned.get(clean(event.message_id))
+        if message_id is not None and self._view.reasoning == "full":
+            value = clean(event.value)
+            self._emit("REASONING_ENCRYPTED_VALUE", subtype="message", entityId=message_id, encryptedValue=value)
+
+    def _open_reasoning(self) -> None:
+        if self._reasoning:
             return
         self._stop_text()
-        self._reasoning = self._fresh(wish, "r")
+        self._reasoning = self._fresh(self._stretch, "r")
+        if self._stretch:
+            self._reasoned.setdefault(self._stretch, self._reasoning)
         self._reasoning_deltas = Deltas("REASONING_MESSAGE_CONTENT", self._reasoning)
         self._emit("REASONING_START", messageId=self._reasoning + "-span")
         self._emit("REASONING_MESSAGE_START", messageId=self._reasoning, role="reasoning")
 
     def _stop_reasoning(self) -> None:
+        beginning, self._glimpse = self._glimpse.rest(), Glimpse()
+        if beginning:
+            self._open_reasoning()
+            self._send(self._reasoning_deltas.frame(beginning))
+        self._stretch = ""
         if self._reasoning:
             self._send(self._reasoning_deltas.rest())
             self._emit("REASONING_MESSAGE_END", messageId=self._reasoning)
@@ -456,13 +501,46 @@ class AguiStream:
     def _on_plan(self, event: PlanChanged) -> None:
         content = {"todos": clean([dict(item) for item in event.items])}
         known = self._plans.get(event.message_id)
-        message_id = known[0] if known is not None else self._fresh(clean(event.message_id), "a")
+        # A turn that goes on in another run has one plan: that of the run before, if its client sent it along.
+        wish = clean(event.message_id)
+        message_id = known[0] if known is not None else wish if wish in self._old_plans else self._fresh(wish, "a")
         self._plans[event.message_id] = message_id, content
         patch = diff(known[1], content) if known is not None else []
         if known is None or len(patch) > MAX_OPERATIONS:
             self._emit("ACTIVITY_SNAPSHOT", messageId=message_id, activityType=PLAN, content=content)
         elif patch:
             self._emit("ACTIVITY_DELTA", messageId=message_id, activityType=PLAN, patch=patch)
+
+    # -- steps and subagents ---------------------------------------------------------------------------------
+
+    def _on_step(self, event: StepStarted) -> None:
+        if self._view.steps:
+            self._begin_step(f"request {event.number}")
+
+    def _begin_step(self, name: str) -> None:
+        """The step that was open ends; "" begins none."""
+        if name == self._step:
+            return
+        if self._step:
+            self._emit("STEP_FINISHED", stepName=self._step)
+        self._step = name
+        if name:
+            self._emit("STEP_STARTED", stepName=name)
+
+    def _on_subagent(self, event: SubagentEvent) -> None:
+        for made in self._subagents.feed(event):
+            self._out.append(frame(made))
+
+    def _known_call(self, call_id: str) -> str:
+        """A call's id on the wire, if the client has it."""
+        call_id = self._wire.get(clean(call_id), clean(call_id))
+        return call_id if call_id in self._calls or call_id in self._old_calls else ""
+
+    def _close_beside(self) -> None:
+        """What goes on beside the messages ends with the run."""
+        for made in self._subagents.close():
+            self._out.append(frame(made))
+        self._begin_step("")
 
     # -- the rest --------------------------------------------------------------------------------------------
 
@@ -488,7 +566,13 @@ class AguiStream:
         self._emit("TEXT_MESSAGE_END", messageId=message_id)
 
     def _on_long_tool(self, event: LongToolHint) -> None:
-        self._emit("CUSTOM", name="hermes.long_tool", value={"tool": event.tool_name, "seconds": event.duration})
+        value: dict[str, Any] = {"tool": event.tool_name, "seconds": clean(event.duration)}
+        if isinstance(event, LongTool):
+            call_id = self._known_call(event.call_id)
+            if not call_id:
+                return
+            value["toolCallId"] = call_id
+        self._emit("CUSTOM", name="hermes.long_tool", value=value)
 
     # -- waiting ---------------------------------------------------------------------------------------------
 
@@ -512,6 +596,8 @@ class AguiStream:
         self._stop_reasoning()
         self._snapshot()
         asked = self._interrupts(event.requests)
+        self._ask_in_words(event.requests, asked)
+        self._close_beside()
         outcome: dict[str, Any]
         if asked:
             outcome = {"type": "interrupt", "interrupts": asked}
@@ -531,6 +617,24 @@ class AguiStream:
         self.done = True
         self._finished({"type": "interrupt", "interrupts": asked})
         return self._out
+
+    def _ask_in_words(self, waiting: Iterable[Request], asked: Sequence[dict[str, Any]]) -> None:
+        """For a peer that takes the outcome for a success: the question as a message, which the next one may answer.
+
+        `on_interrupt` is what such a client's own code may hear (CopilotKit for LangGraph), and answer by
+        `forwardedProps.command.resume`.
+        """
+        if self._peer.interrupts or not asked:
+            return
+        known = {clean(request.id): request for request in (*waiting, *self._requests.values())}
+        for made in asked:
+            self._step_message = ""
+            message_id, text = self._mint("m"), clean(in_words(known[made["id"]]))
+            self._kept[message_id] = _Kept(message_id, text=[text])
+            self._emit("TEXT_MESSAGE_START", messageId=message_id, role="assistant")
+            self._emit("TEXT_MESSAGE_CONTENT", messageId=message_id, delta=text)
+            self._emit("TEXT_MESSAGE_END", messageId=message_id)
+            self._emit("CUSTOM", name="on_interrupt", value=made)
 
     def _interrupts(self, waiting: Iterable[Request] = ()) -> list[dict[str, Any]]:
         """One for each open request, whether the worker waits for it or not."""
@@ -591,11 +695,12 @@ class AguiStream:
         self._close()
         self._snapshot()
         self.done = True
+        asked = self._interrupts() if event.outcome == "success" else []
+        self._ask_in_words((), asked)
         if event.outcome == "failed":
             message = event.message if event.message.strip() else "The turn failed."
             self._emit("RUN_ERROR", message=message, code=event.code or "failed", **self._used_tokens())
         elif event.outcome == "success":
-            asked = self._interrupts()
             self._finished({"type": "interrupt", "interrupts": asked} if asked else {"type": "success"})
         else:
             self._finished({"type": "cancelled"} if self._peer.cancelled_outcome else None)
@@ -611,11 +716,11 @@ class AguiStream:
 
     def snapshot(self) -> list[bytes]:
         """The client's messages, restated."""
-        return [frame({"type": "MESSAGES_SNAPSHOT", "messages": self.messages()})]
+        return [frame({"type": "MESSAGES_SNAPSHOT", "messages": readable(self.messages(), self._peer)})]
 
     def _snapshot(self) -> None:
         if self._revised:
-            self._emit("MESSAGES_SNAPSHOT", messages=self.messages())
+            self._out += self.snapshot()
 
     def _close(self) -> None:
         self._stop_text()
@@ -623,6 +728,7 @@ class AguiStream:
         for call_id, answered in list(self._calls.items()):
             if not answered:
                 self._result(call_id, NO_RESULT, "")
+        self._close_beside()
 
     def _emit(self, kind: str, **members: Any) -> None:
         self._out.append(frame({"type": kind, **members}))
@@ -691,6 +797,13 @@ _HANDLERS: dict[type, Callable[[AguiStream, Any], None]] = {
     InnerToolResult: AguiStream._on_inner_result,
     GatewayNotice: AguiStream._on_notice,
     LongToolHint: AguiStream._on_long_tool,
+    LongTool: AguiStream._on_long_tool,
+    ReasoningSealed: AguiStream._on_sealed,
+    StepStarted: AguiStream._on_step,
+    SubagentStarted: AguiStream._on_subagent,
+    SubagentProgress: AguiStream._on_subagent,
+    SubagentFinished: AguiStream._on_subagent,
+    SubagentFailed: AguiStream._on_subagent,
     Usage: AguiStream._on_usage,
     MessageRevised: AguiStream._on_revised,
     Attachment: AguiStream._on_attachment,

@@ -23,10 +23,13 @@ from agent.redact import redact_sensitive_text
 from gateway.session import SessionSource, build_session_key
 from gateway.session_context import get_session_env
 
-from . import hermes_ask, hermes_media
+from . import hermes_ask, hermes_crew, hermes_media
+from .crew import Crew
 from .files import refusal
 from .hermes_facts import TODO, Facts
 from .hermes_history import Sessions
+from .hermes_overrides import override
+from .long_tools import LongTools
 from .requests import Pending, Requests
 from .session import Turn
 from .state import StateError
@@ -83,18 +86,25 @@ class _Attachment:
     message: Any = None  # the assistant message of the newest answer: its calls are final when it is committed
     offered: list[Call] = field(default_factory=list)
     told: dict[str, Any] = field(default_factory=dict)  # tool.completed facts, for the callback that follows
+    replaced: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # callback → ours, and what was there
     client_names: list[str] = field(default_factory=list)  # client tools that the agent has been given
     client_calls: dict[str, list[Pending]] = field(default_factory=dict)  # the model's call id → announced, not run
+    stale: frozenset[threading.Thread] = frozenset()  # threads of earlier requests: what they still bring is not ours
     state_names: list[str] = field(default_factory=list)  # the state tools that the agent has been given
     facts: Facts | None = None  # what is told in the shared state, if the operator lets it
+    take_back: Callable[[], None] | None = None  # undoes what the client asked of this turn's agent
 
     # -- callbacks on the agent (per-request thread: delta, reason; worker thread: the rest) ----------------
 
     def delta(self, text: str | None) -> None:
         if text is None:
             self.commit()
-        else:
+        elif threading.current_thread() not in self.stale:
             self.tap.text(text)
+
+    def reason(self, text: str) -> None:
+        if threading.current_thread() not in self.stale:
+            self.tap.reason(text)
 
     def commit(self) -> None:
         message, self.message = self.message, None
@@ -174,6 +184,8 @@ class _Attachment:
     def progress(self, kind: str, name: Any = None, preview: Any = None, args: Any = None, **facts: Any) -> None:
         if kind == "tool.completed":
             self.told = facts
+        elif kind.startswith(hermes_crew.PREFIX) and self.bridge.crew is not None:
+            hermes_crew.progress(self.bridge.crew, kind, name, preview, facts, redact)
 
     def step(self, count: int, results: Any) -> None:
         newest = [
@@ -186,30 +198,50 @@ class _Attachment:
             self.tap.text_kept(cut)
         self.offer()  # an MCP refresh between two requests rebuilds the agent's list
         self.tap.next_request(newest, _tool_names(self.agent))
+        self.tap.begin_request()
         self.message, self.offered = None, []
 
     # -- attach and detach ----------------------------------------------------------------------------------
 
     def attach(self) -> None:
         agent = self.agent
-        agent.stream_delta_callback = _chain(agent.stream_delta_callback, self.delta)
-        agent.reasoning_callback = self.tap.reason
-        agent.tool_complete_callback = self.complete
-        agent.tool_progress_callback = _chain(agent.tool_progress_callback, self.progress)
-        agent.step_callback = _chain(agent.step_callback, self.step)
-        agent.interim_assistant_callback = self.interim
-        agent.clarify_callback = self.clarify
+        # A request that was interrupted may be made again by its own thread (chat_completion_helpers.py, _call: the
+        # mark it looks for is cleared with the turn's end) and would stream into this turn. Each request has an
+        # unnamed thread of its own, and this turn has made none yet.
+        alive = {thread for thread in threading.enumerate() if thread.name.startswith("Thread-")}
+        self.stale = frozenset(alive - {threading.current_thread()})
+        ours = {
+            "stream_delta_callback": _chain(agent.stream_delta_callback, self.delta),
+            "reasoning_callback": self.reason,
+            "tool_complete_callback": self.complete,
+            "tool_progress_callback": _chain(agent.tool_progress_callback, self.progress),
+            "step_callback": _chain(agent.step_callback, self.step),
+            "interim_assistant_callback": self.interim,
+            "clarify_callback": self.clarify,
+        }
+        for name, callback in ours.items():
+            self.replaced[name] = (callback, getattr(agent, name, None))
+            setattr(agent, name, callback)
         self.offer()
+        if self.tap.turn.overrides:
+            self.take_back, refused = override(agent, self.tap.turn.overrides)
+            if refused:
+                text = f"The model's API does not take {' and '.join(refused)} from Hermes; it was left out."
+                self.tap.notice("override_ignored", text, names=list(refused))
 
     def detach(self) -> None:
-        """Clear what Hermes does not re-assign at the start of a turn, so that no other turn is watched."""
+        """Give back what was replaced: no other turn is watched, and an idle agent keeps no turn's log alive."""
         _attached.pop(self.turn_id, None)
-        for name in ("reasoning_callback", "tool_complete_callback"):
-            if getattr(getattr(self.agent, name, None), "__self__", None) in (self, self.tap):
-                setattr(self.agent, name, None)
+        for name, (callback, before) in self.replaced.items():
+            if getattr(self.agent, name, None) is callback:
+                setattr(self.agent, name, before)
+        self.replaced.clear()
         given = _given.pop(self.agent, None)
         if given:
             hermes_ask.offer(self.agent, (), given)
+        take_back, self.take_back = self.take_back, None
+        if take_back is not None:
+            take_back()
 
 
 def _chain(theirs: Callable[..., Any] | None, ours: Callable[..., None]) -> Callable[..., Any]:
@@ -239,8 +271,11 @@ def on_hook(name: str, kwargs: dict[str, Any]) -> Any:
         return _approval(name, kwargs)
     if name == "subagent_start":
         parent = _attached.get(str(kwargs.get("parent_turn_id") or ""))
+        if parent is None:  # one that a subagent makes
+            parent = _children.get(str(kwargs.get("parent_session_id") or ""))
         if parent is not None:
             _children[str(kwargs.get("child_session_id") or "")] = parent
+            _subagent_started(parent, kwargs)
             if parent.facts is not None:
                 parent.facts.subagent_started(
                     str(kwargs.get("child_session_id") or ""), redact(str(kwargs.get("child_goal") or ""))
@@ -249,6 +284,8 @@ def on_hook(name: str, kwargs: dict[str, Any]) -> Any:
     if name == "subagent_stop":
         child = str(kwargs.get("child_session_id") or "")
         parent = _children.pop(child, None)
+        if parent is not None and parent.bridge.crew is not None:
+            hermes_crew.stopped(parent.bridge.crew, kwargs, redact)
         if parent is not None and parent.facts is not None:
             parent.facts.subagent_stopped(child, str(kwargs.get("child_status") or ""))
         return None
@@ -256,6 +293,8 @@ def on_hook(name: str, kwargs: dict[str, Any]) -> Any:
     if attachment is None:
         if name == "post_tool_call":
             _refused_in_subagent(kwargs)
+        elif name in ("api_request_error", "post_api_request"):
+            _subagent_requested(name, kwargs)
         watcher = _watcher()
         if watcher is not None:
             watcher.heard(name, kwargs)
@@ -335,6 +374,22 @@ def _approval(name: str, kwargs: dict[str, Any]) -> None:
         bridge.note_asked(key)
 
 
+def _subagent_started(parent: _Attachment, kwargs: dict[str, Any]) -> None:
+    if parent.bridge.crew is not None:
+        inside = _inside.get()  # the delegating call: its thread makes the subagents
+        wires = parent.tap.wire_ids(inside.call_id) if inside is not None else []
+        thread = parent.tap.turn.thread
+        hermes_crew.started(parent.bridge.crew, thread, wires[0] if wires else "", kwargs, redact)
+
+
+def _subagent_requested(name: str, kwargs: dict[str, Any]) -> None:
+    session = str(kwargs.get("session_id") or "")
+    parent = _children.get(session)
+    if parent is not None and parent.bridge.crew is not None:
+        error = _failure(kwargs).message or "The model could not be asked." if name == "api_request_error" else ""
+        parent.bridge.crew.requested(session, error)
+
+
 def _refused_in_subagent(kwargs: dict[str, Any]) -> None:
     """A subagent's dangerous command is refused by Hermes itself, and nobody is asked: say so."""
     parent = _children.get(str(kwargs.get("session_id") or ""))
@@ -342,8 +397,10 @@ def _refused_in_subagent(kwargs: dict[str, Any]) -> None:
     if parent is None or not isinstance(result, str) or "pending_approval" not in result:
         return
     args = kwargs.get("args")
-    command = str(args.get("command") or "") if isinstance(args, dict) else ""
-    parent.tap.notice("subagent_refused", redact(f"A subagent's command was refused, nobody can be asked: {command}"))
+    command = redact(str(args.get("command") or "")) if isinstance(args, dict) else ""
+    parent.tap.notice("subagent_refused", f"A subagent's command was refused, nobody can be asked: {command}")
+    if parent.bridge.crew is not None:
+        parent.bridge.crew.refused(str(kwargs.get("session_id") or ""), command)
 
 
 def _post_api_request(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
@@ -351,7 +408,8 @@ def _post_api_request(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
     attachment.message = message
     attachment.offered = [_shown(call) for call in _calls(message)]
     attachment.tap.failure = None
-    attachment.tap.answered(_text(getattr(message, "content", "") or ""), attachment.offered, _usage(kwargs))
+    content = _text(getattr(message, "content", "") or "")
+    attachment.tap.answered(content, attachment.offered, _usage(kwargs), _sealed(message))
     if attachment.facts is not None:
         attachment.facts.answered()
 
@@ -420,10 +478,13 @@ def around_tool(next_call: Callable[[Any], Any], **kwargs: Any) -> Any:
     if seen is not None:
         seen.starts(call_id)
         token = _inside.set(_Inside(seen, call_id, name))
+        watched = _watch_call(attachment, call_id, name)
         try:
             return next_call(args)
         finally:
             _inside.reset(token)
+            if attachment is not None and attachment.bridge.long_tools is not None:
+                attachment.bridge.long_tools.end(watched)
     outer = _inside.get()
     if outer is None and turn_id:
         return _tool_beside(next_call, args)
@@ -440,6 +501,22 @@ def around_tool(next_call: Callable[[Any], Any], **kwargs: Any) -> Any:
     content = _text(result)
     tap.inner_result(parent, inner, content, not _is_error(content), time.monotonic() - began)
     return result
+
+
+def _watch_call(attachment: _Attachment | None, call_id: str, name: str) -> object:
+    """Say so once if the call runs long; not while the turn waits for somebody, when nothing may be said."""
+    if attachment is None or attachment.bridge.long_tools is None:
+        return None
+    tap, requests = attachment.tap, attachment.bridge.requests
+    wires = tap.wire_ids(call_id)
+
+    def tell(seconds: float) -> bool:
+        if not wires or requests.parked(tap.turn):
+            return False
+        tap.runs_long(wires[0], name, round(seconds, 1))
+        return True
+
+    return attachment.bridge.long_tools.begin(tell)
 
 
 def _tool_beside(next_call: Callable[[Any], Any], args: Any) -> Any:
@@ -501,6 +578,15 @@ def _calls(message: Any) -> list[Call]:
             arguments = _json(arguments)
         calls.append(Call(str(getattr(item, "id", "") or ""), str(getattr(function, "name", "") or ""), arguments))
     return calls
+
+
+def _sealed(message: Any) -> str:
+    """What of an answer's reasoning only its provider can read, word for word; Hermes keeps and replays it by itself
+    (chat_completion_helpers.py, build_assistant_message)."""
+    details = (getattr(message, name, None) for name in ("reasoning_details", "codex_reasoning_items"))
+    items = [item if isinstance(item, dict) else vars(item) for some in details for item in some or []]
+    sealed = [item for item in items if any(item.get(name) for name in ("data", "signature", "encrypted_content"))]
+    return _json(sealed) if sealed else ""
 
 
 def _shown(call: Call) -> Call:
@@ -640,6 +726,8 @@ class Bridge:
         self.watcher: Watcher | None = None  # of other sessions (agui.observe)
         self.hermes_state = "off"
         self.tool_output = "full"
+        self.crew: Crew | None = None  # the subagents of this adapter's threads
+        self.long_tools: LongTools | None = None
 
     @property
     def runner(self) -> Any:
@@ -779,6 +867,16 @@ class Bridge:
             return False
         agent.interrupt()
         return True
+
+    def clear_interrupt(self, session_key: str) -> None:
+        """The turn that was interrupted is over: an interrupt that came too late for it must not end the next one.
+
+        Hermes clears it when a turn ends in order, and would answer the session's next message with "interrupted
+        before processing started".
+        """
+        agent = self.cached_agent(session_key)
+        if getattr(agent, "_interrupt_requested", False):
+            agent.clear_interrupt()
 
     async def give_up(self, session_key: str, source: SessionSource) -> None:
         """The turn's worker does not end: nothing that it still does may reach the history or a later turn.

@@ -40,15 +40,17 @@ class Facts:
 
     def begin(self) -> None:
         """The agent turn begins. Subagents of earlier turns that are through are forgotten."""
-        self._read()
         store = getattr(self._agent, "_todo_store", None)
         self._plan = _items(store.read()) if store is not None and self._shows else []
-        self._put({"todos": self._plan or None}, subagents=lambda known: _only_running(known))
+        if self._on:
+            self._read()
+            self._put({"todos": self._plan or None}, subagents=_only_running)
 
     def answered(self) -> None:
         """The model has answered; Hermes has counted its tokens by now (conversation_loop.py)."""
-        self._read()
-        self._put({})
+        if self._on:
+            self._read()
+            self._put({})
 
     end = answered  # the title may be there by now
 
@@ -66,6 +68,8 @@ class Facts:
         if items == self._plan:
             return
         self._plan = items
+        if not self._facts:  # it is the plan that begins the thread's state
+            self._read()
         self._put({"todos": items}, force=True)
         self._turn.append(PlanChanged(f"{self._turn.id}-plan", tuple(items)))
 
@@ -84,6 +88,10 @@ class Facts:
         self._put({}, subagents=stopped)
 
     # -- what ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _on(self) -> bool:
+        return self._always or isinstance(self._turn.thread.document.value, dict)
 
     def _read(self) -> None:
         agent = self._agent

@@ -16,7 +16,7 @@ from typing import Any
 
 from gateway.session import SessionSource
 
-from .history import Row
+from .history import Row, visible
 
 logger = logging.getLogger("hermes_agui")
 
@@ -110,14 +110,27 @@ class Sessions:
         """Title, counts and times of a session, as Hermes keeps them."""
         return dict(self._db.get_session(session_id) or {}) if session_id and self._db is not None else {}
 
-    def session_of_chat(self, chat_id: str) -> str:
-        """The session of one of our chats, by the routing table."""
+    def of_chats(self) -> dict[str, str]:
+        """Chat id → session, for all of our chats, by the routing table."""
         self._store._ensure_loaded()
+        found = {}
         for entry in list(self._store._entries.values()):
             origin = getattr(entry, "origin", None)
-            if origin is not None and origin.chat_id == chat_id and origin.platform.value == "agui":
-                return self.session_id(entry.session_key)
-        return ""
+            if origin is not None and origin.platform.value == "agui":
+                found[str(origin.chat_id)] = self.session_id(entry.session_key)
+        return found
+
+    def count(self, session_id: str) -> int:
+        """How many messages a person sees of a session."""
+        if not session_id or self._db is None:
+            return 0
+        sql = "SELECT COUNT(*), SUM(compacted) FROM messages WHERE session_id = ? AND (active = 1 OR compacted = 1)"
+        sql += " AND role IN ('user', 'assistant', 'tool')"
+        with self._db._lock:
+            count, compacted = self._db._conn.execute(sql, (session_id,)).fetchone()
+        if not compacted and len(self.lineage(session_id)) < 2:
+            return int(count)
+        return len(visible(self.rows(session_id)))
 
     def shared(self, session_key: str, session_id: str) -> bool:
         """Whether another chat's key stands on this session too."""
@@ -147,8 +160,9 @@ class Sessions:
             self._db.delete_session(one)
 
     def search(self, query: str, limit: int = 200) -> set[str]:
-        """Ids of sessions in which a message matches."""
-        return {str(hit["session_id"]) for hit in self._db.search_messages(query, limit=limit)}
+        """Ids of our sessions in which a message matches."""
+        found = self._db.search_messages(query, source_filter=["agui"], limit=limit)
+        return {str(hit["session_id"]) for hit in found}
 
 
 def _row(row: dict[str, Any]) -> Row:
@@ -221,8 +235,10 @@ def _without_summary(text: str) -> tuple[str, bool]:
             return "", True
         if text.startswith(compressor._MERGED_PRIOR_CONTEXT_HEADER):  # merged into a message that is kept
             before, found, _ = text.partition(compressor._MERGED_SUMMARY_DELIMITER)
+            while before.startswith(compressor._MERGED_PRIOR_CONTEXT_HEADER):  # once for each compaction since
+                before = before.removeprefix(compressor._MERGED_PRIOR_CONTEXT_HEADER).lstrip("\n")
             if found:
-                return before.removeprefix(compressor._MERGED_PRIOR_CONTEXT_HEADER).strip("\n"), True
+                return before.strip("\n"), True
     except (ImportError, AttributeError):
         logger.debug("summaries of this Hermes cannot be told", exc_info=True)
     return text, False

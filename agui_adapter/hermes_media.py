@@ -29,6 +29,7 @@ MAX_REDIRECTS = 5
 MAX_INLINE_BYTES = 100 * 1024  # of a text document inside the message, as Hermes's own platforms have it
 
 _AGENT = "Mozilla/5.0 (compatible; HermesAgent/1.0)"
+_ALONE = re.compile(r"^[ \t]*MEDIA:[ \t]*(?P<path>(?:~?/|[A-Za-z]:[/\\])[^\s`\"']+)[ \t]*$\n?", re.MULTILINE)
 _NOT_HEARD = "[voice message could not be transcribed]"  # run.py, _enrich_message_with_transcription
 _NOT_SEEN = ("[The user sent an image but I couldn't quite see it", "[The user sent an image but something went wrong")
 
@@ -200,19 +201,23 @@ def tagged_files(text: str) -> list[str]:
     """The paths that a text's ``MEDIA:`` tags name and that may not be sent: people are told of those."""
     if "media:" not in text.lower():
         return []
-    named, _ = BasePlatformAdapter.extract_media(text)
-    return [path for path, _ in named if allowed_path(path) is None]
+    named, cleaned = BasePlatformAdapter.extract_media(text)
+    refused = [path for path, _ in named if allowed_path(path) is None]
+    return refused + [found["path"] for found in _ALONE.finditer(_unprotected(cleaned))]
 
 
 def without_tags(text: str, sent: Callable[[str], bool] = lambda path: False) -> str:
     """The text as a person sees it: without the ``MEDIA:`` tags and directives that Hermes takes out.
 
-    Hermes leaves a tag with an unknown extension where its file cannot be sent. ``sent`` says whether a path was sent
-    once: a file that is gone by now must not bring its tag back.
+    Hermes leaves a tag with an unknown extension where its file cannot be sent; one that is a line of its own is taken
+    out here all the same. ``sent`` says whether a path was sent once: a file that is gone by now must not bring its tag
+    back.
     """
     if "media:" not in text.lower() and "[[a" not in text:
         return text
     _, cleaned = BasePlatformAdapter.extract_media(text)
+    for match in reversed(list(_ALONE.finditer(_unprotected(cleaned)))):
+        cleaned = cleaned[: match.start()] + cleaned[match.end() :]
     for match in reversed(list(base.MEDIA_EXTENSIONLESS_TAG_RE.finditer(_unprotected(cleaned)))):
         path = base._normalize_media_tag_path(match.group("path"))
         if path and sent(os.path.realpath(os.path.expanduser(path))):

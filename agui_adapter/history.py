@@ -12,6 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from .reasoning import beginning
+
 Message = dict[str, Any]
 
 HIDDEN = "[hidden by the operator]"
@@ -81,7 +83,7 @@ class Told:
 class Sight:
     """What the operator lets clients see of what has been; the same as ``events.View`` lets them see of what runs."""
 
-    reasoning: bool = True
+    reasoning: Literal["full", "summary", "off"] = "full"
     tool_output: Literal["full", "names", "off"] = "full"
     max_chars: int = 10**9
 
@@ -93,22 +95,22 @@ def visible(rows: Sequence[Row]) -> list[Row]:
     """The conversation as a person saw it: without summaries, and without the copies that compaction makes.
 
     In-place compaction archives all rows and writes a batch: copies of the first few, a summary, copies of the newest.
-    The rotating kind writes that batch into a new session. Rows of a batch have the time of its summary or their
+    The rotating kind writes that batch into a new session. Rows of a batch have about the time of its summary or their
     original's. Copies keep the originals' order, so a message that says the same as an earlier one is none when its
     place is behind all of them. What a rewind took back is gone, with the original that it was a copy of.
     """
     if not any(row.summary or row.session_id != rows[0].session_id for row in rows):
         return [replace(row, live=(row.session_id, row.id)) for row in rows if not row.taken_back and not row.aside]
-    stamps = {(row.session_id, row.timestamp) for row in rows if row.summary}
+    summaries = [(row.session_id, row.timestamp) for row in rows if row.summary]
     shown: list[Row] = []
     gone: set[int] = set()
     places: dict[tuple[str, ...], list[int]] = {}
     cursor, copying, batch, session = -1, False, ("", 0.0), rows[0].session_id
     for row in rows:
-        stamp = (row.session_id, row.timestamp)
+        stamp = next((one for one in summaries if one[0] == row.session_id and _near(one[1], row.timestamp)), None)
         if row.session_id != session:
-            copying, cursor, session, batch = True, -1, row.session_id, stamp
-        elif stamp in stamps and stamp != batch:
+            copying, cursor, session, batch = True, -1, row.session_id, stamp or batch
+        elif stamp is not None and stamp != batch:
             # A summary may stand behind copies that were known by their time: those stay in order.
             cursor = cursor if row.summary and copying and cursor < len(shown) - 1 else -1
             copying, batch = True, stamp
@@ -135,6 +137,11 @@ def visible(rows: Sequence[Row]) -> list[Row]:
         places.setdefault(row.key(), []).append(len(shown))
         shown.append(row if row.archived else replace(row, live=(row.session_id, row.id)))
     return [row for place, row in enumerate(shown) if place not in gone]
+
+
+def _near(summary: float, time: float) -> bool:
+    """Rows of a batch are written with times a microsecond apart (hermes_state.py, _insert_message_rows)."""
+    return bool(summary) and abs(summary - time) < 0.005
 
 
 # -- rows as messages ----------------------------------------------------------------------------------------------
@@ -221,8 +228,11 @@ def seen_by(messages: Sequence[Message], sight: Sight, client_calls: Collection[
     kept: list[Message] = []
     hidden: set[str] = set()
     for message in messages:
-        if message["role"] == "reasoning" and not sight.reasoning:
-            continue
+        if message["role"] == "reasoning" and sight.reasoning != "full":
+            text = beginning(message["content"]) if sight.reasoning == "summary" else ""
+            if not text:
+                continue
+            message = {**message, "content": text}
         if message["role"] == "tool" and message["toolCallId"] not in client_calls:
             if message["toolCallId"] in hidden:
                 continue

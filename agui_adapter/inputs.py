@@ -16,6 +16,7 @@ from ag_ui.core import RunAgentInput
 from pydantic import BaseModel, ValidationError
 
 from .errors import AguiError, bad_request
+from .forwarded import Forwarded, read_forwarded
 from .peers import Peer, peer_of
 from .state import bounds
 from .state_text import MAX_CHARS
@@ -29,6 +30,8 @@ STATUSES = frozenset({"resolved", "cancelled"})
 MAX_ID_CHARS = 1024
 MAX_ITEMS = 10_000  # of a list that is no history: each wrong item would cost an error message of its own
 
+
+SENT_ALONG = "Properties that the application sent along (JSON)"
 
 _DROP = object()  # in place of what is left out: None is a value that a client may send, and a wrong one
 
@@ -49,6 +52,7 @@ class RunInput:
     resume: list[dict[str, Any]] = field(default_factory=list)
     left_out: tuple[str, ...] = ()
     state: Any = None
+    forwarded: Forwarded = Forwarded()
 
     def tail(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The tool messages and the user messages behind the last assistant message."""
@@ -83,8 +87,19 @@ class NewInput:
     messages: list[dict[str, Any]] = field(default_factory=list)
 
 
-def parse(body: bytes, *, max_messages: int) -> RunInput:
-    """Bytes of the body → RunInput. Raises AguiError (400, 413, 422) with a sentence for the caller."""
+def parse(
+    body: bytes,
+    *,
+    max_messages: int,
+    undeclared: str = "0.0.59",
+    overrides: Collection[str] = (),
+    forward: bool = False,
+) -> RunInput:
+    """Bytes of the body → RunInput. Raises AguiError (400, 413, 422) with a sentence for the caller.
+
+    ``undeclared``: what a client is taken for that declares no version; ``overrides`` and ``forward``: see
+    ``forwarded.py``.
+    """
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -116,19 +131,22 @@ def parse(body: bytes, *, max_messages: int) -> RunInput:
     status, trouble = bounds(data.get("state"))
     if trouble:
         raise AguiError(status, "invalid_state", trouble)
+    forwarded = read_forwarded(data.get("forwardedProps"), allowed=overrides, forward=forward)
+    sent_along = [{"description": SENT_ALONG, "value": forwarded.context}] if forwarded.context else []
     if left_out:
         # As Python shows texts: what a client sends must not break a log's lines.
         logger.info("agui: left out of a request: %.500r", sorted(set(left_out)))
     return RunInput(
         thread_id,
         run_id,
-        peer_of(checked.protocol_version),
+        peer_of(checked.protocol_version, undeclared),
         _plain(checked.messages),
-        _context([*(data.get("context") or []), *_said_late(data.get("messages") or [])]),
+        _context([*(data.get("context") or []), *sent_along, *_said_late(data.get("messages") or [])]),
         _plain(checked.tools or []),
         _plain(checked.resume or []),
         tuple(left_out),
         data.get("state"),
+        forwarded,
     )
 
 

@@ -73,3 +73,23 @@ def iso(seconds: float) -> str:
     if not 0 < seconds < 253_370_764_800:  # the year 9999
         return ""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def in_words(request: Request) -> str:
+    """A question for a client that knows no interrupts, with what may be typed (``answers.typed_answer``)."""
+    lines = [request.message]
+    command = request.detail.get("command") or request.detail.get("text")
+    if request.kind != "clarify" and isinstance(command, str) and command.strip():
+        lines.append(f"```\n{command}\n```")
+    if request.kind == "approval":
+        words = [_TYPED[choice] for choice in request.choices if choice in _TYPED]
+        lines.append(f"Answer with {', '.join(words)}.")
+    elif request.kind == "confirm":
+        lines.append("Answer with /approve, /always or /cancel.")
+    else:
+        lines += [f"- {choice}" for choice in request.choices]
+        lines.append("Answer with your next message.")
+    return "\n\n".join(line for line in lines if line.strip())
+
+
+_TYPED = {"once": "/approve", "session": "/approve session", "always": "/approve always", "deny": "/deny"}

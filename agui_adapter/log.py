@@ -13,7 +13,16 @@ from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from .stream import InnerToolResult, MessageChunk, ReasoningChunk, StateChanged, StreamEvent, ToolResult, TurnFinished
+from .stream import (
+    InnerToolResult,
+    MessageChunk,
+    ReasoningChunk,
+    StateChanged,
+    StreamEvent,
+    SubagentProgress,
+    ToolResult,
+    TurnFinished,
+)
 
 _OVERHEAD = 96  # bytes that an event costs beside its text, about
 _FRESH = 512  # the newest events are never merged: live readers stand there
@@ -38,7 +47,9 @@ def _size(event: StreamEvent) -> int:
     if isinstance(event, (MessageChunk, ReasoningChunk)):
         return len(event.text) + _OVERHEAD
     size = _OVERHEAD + (event.size if isinstance(event, StateChanged) else 0)
-    for name in ("text", "content", "arguments", "message"):
+    if isinstance(event, SubagentProgress):  # steps are shared with the event before it, but for the newest
+        return size + 8 * len(event.steps) + sum(len(text) for step in event.steps[-1:] for text in step.values())
+    for name in ("text", "content", "arguments", "message", "value"):
         value = getattr(event, name, None)
         if isinstance(value, str):
             size += len(value)

@@ -109,9 +109,7 @@ class FileSender(BasePlatformAdapter):
         raise NotImplementedError
 
 
-async def on_loop(
-    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, SendResult]
-) -> SendResult:
+async def on_loop(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, SendResult]) -> SendResult:
     """Run a coroutine on the adapter's loop, whatever loop this is."""
     if asyncio.get_running_loop() is loop:
         return await work

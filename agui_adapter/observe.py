@@ -41,8 +41,10 @@ class Observer:
         max_result_chars: int,
         keep_seconds: float,
         record: Callable[[Turn, Outcome], None],
+        shown: Callable[[str], str] = lambda text: text,
     ) -> None:
         self._loop = loop
+        self._shown = shown
         self._log_bytes = log_bytes
         self._max = max_result_chars
         self._keep = keep_seconds
@@ -78,7 +80,7 @@ class Observer:
         turn = Turn(thread, EventLog(self._loop, self._log_bytes), text=text, unsolicited=True)
         turn.inputs = [{"id": f"{turn.id}-u", "role": "user", "content": text}]
         turn.begin_run(0, turn.id, base=turn.inputs)
-        tap = Tap(turn, max_result_chars=self._max)
+        tap = Tap(turn, max_result_chars=self._max, shown=self._shown)
         self._loop.call_soon_threadsafe(self._begun, thread, turn, tap, last_row, runs)
         return tap
 

@@ -7,7 +7,12 @@ assistant-ui hold, unless `agui.undeclared_client` names an older one.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+logger = logging.getLogger("hermes_agui")
 
 PROTOCOL_VERSION = "1.0"
 
@@ -55,3 +60,31 @@ def peer_of(protocol_version: str | None, undeclared: str = "0.0.59") -> Peer:
     if not protocol_version or protocol_version.strip().startswith("0."):
         return UNDECLARED[undeclared]
     return MODERN
+
+
+def readable(messages: Sequence[dict[str, Any]], peer: Peer) -> list[dict[str, Any]]:
+    """Messages as this peer can read them: text in the place of a result's parts, no source that it does not know.
+
+    What a newer client of the same thread has sent would else be fatal for an older one. What is left out is logged.
+    """
+    if peer.part_results and peer.file_sources:
+        return list(messages)
+    made = []
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, list):
+            kept = [part for part in content if peer.file_sources or not _is_handle(part)]
+            flat = message.get("role") == "tool" and not peer.part_results
+            if flat:
+                kept = [part for part in kept if part.get("type") == "text"]
+            if len(kept) < len(content):
+                logger.warning("agui: %d parts of a message left out for an older client", len(content) - len(kept))
+            text = "\n".join(str(part.get("text")) for part in kept) if flat else ""
+            message = {**message, "content": text if flat or not kept else kept}
+        made.append(message)
+    return made
+
+
+def _is_handle(part: dict[str, Any]) -> bool:
+    source = part.get("source")
+    return isinstance(source, dict) and source.get("type") == "file"

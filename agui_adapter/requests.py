@@ -18,7 +18,7 @@ from typing import Any
 
 from .errors import AguiError
 from .session import Turn
-from .stream import Closed, Request, RequestClosed, RequestOpened, TurnParked
+from .stream import Closed, Request, RequestClosed, RequestOpened, StreamEvent, TurnParked
 
 logger = logging.getLogger("hermes_agui")
 
@@ -184,7 +184,7 @@ class Requests:
                 pending.on_close(pending)
             pending.event.set()
         with contextlib.suppress(RuntimeError):  # the loop is gone, and nobody is left to tell
-            self._loop.call_soon_threadsafe(self._on_closed, pending)
+            self._loop.call_soon_threadsafe(self._is_closed, pending)
         # The audit line: who, what, when; never the content.
         logger.info(
             "agui: audit: %s %s on %s was %s%s%s",
@@ -231,6 +231,12 @@ class Requests:
                 return True
             return False
 
+    def tell(self, turn: Turn, event: StreamEvent) -> int:
+        """Add to a turn's log what comes from beside it. Its position; 0, and nothing added, while the turn waits (what
+        follows a wait answers it) or when it is over. Any thread."""
+        with self._lock:
+            return 0 if self.parked(turn) else turn.append(event)
+
     def _park(self, turn: Turn) -> None:
         turn.parked_at = turn.append(TurnParked(self.open_requests(turn))) or turn.parked_at
 
@@ -239,6 +245,12 @@ class Requests:
         self.cancel_turn(turn, "The turn is over.", beside=True)
         with self._lock:
             self._by_turn.pop(turn, None)
+
+    def _is_closed(self, pending: Pending) -> None:
+        timer, pending.timer = pending.timer, None
+        if timer is not None:
+            timer.cancel()  # it would keep the turn and its log alive for as long
+        self._on_closed(pending)
 
     def _arm(self, pending: Pending, seconds: float) -> None:
         if pending.closed is None:

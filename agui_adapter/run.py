@@ -173,7 +173,7 @@ async def open_turn(
     steers = settings.busy == "steer" and not has_media(inputs)  # a steered message is only text
     steered = _steer(adapter, thread, text, next(iter(ids), "")) if steers else None
     if steered is not None:
-        thread.accept(ids)
+        steered[0].hear(inputs)
         return *steered, Prepared()
     if thread.lock.locked() and settings.busy == "reject":
         raise _busy()

@@ -30,21 +30,22 @@ from .answers import (
 )
 from .errors import AguiError
 from .events import AguiStream
-from .history import Message
+from .history import Message, without_reasoning
 from .inputs import NewInput, RunInput, has_media, new_input, parse
 from .reconcile import Plan, known_beginning, plan, snapshot_of, transcript
 from .requests import Answer, Pending
 from .run import Prepared, Run, open_turn, wait_ready
 from .session import Segment, Thread, Turn
+from .state import same
 from .store import RunRecord
-from .stream import TurnFinished
+from .stream import GatewayNotice, TurnFinished
 from .tools import read_tools
 
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
     from .server import Server
 
-_INTERRUPTED = "The gateway stopped in the middle of this run. The conversation shows what was kept of it: send a new run to go on."
+_INTERRUPTED = "The gateway stopped in the middle of this run; what was kept of it is shown. Send a new run to go on."
 
 
 def add_routes(app: web.Application, server: Server) -> None:
@@ -80,7 +81,13 @@ class Runs:
         if "application/json" not in request.headers.get("Content-Type", "").lower():
             raise AguiError(415, "not_json", "Send the run as application/json.")
         body = await request.read()
-        asked = parse(body, max_messages=settings.max_messages)
+        asked = parse(
+            body,
+            max_messages=settings.max_messages,
+            undeclared=settings.undeclared_client,
+            overrides=settings.allow_overrides,
+            forward=settings.forward_props,
+        )
         await wait_ready(adapter, settings.start_wait_seconds)
         # On a thread: without the warm-up it is this that imports Hermes's tools.
         taken = await asyncio.to_thread(adapter.server_tools) if asked.tools else frozenset()
@@ -102,7 +109,7 @@ class Runs:
             typed = self._typed_answer(thread, new.text) if not has_media(new.messages) else None
             if typed is not None:
                 follow = apply(adapter, thread, asked, Answers([typed]))
-                thread.accept(new.ids)
+                follow.turn.hear(new.messages)
                 self._kept(claim, follow.turn, follow.position, asked.run_id)
                 return await self._server.stream(request, self._follow(asked, follow).chunks())
             turn, position, prepared = await open_turn(
@@ -127,6 +134,11 @@ class Runs:
             run = Run(turn, stream, after=position, merge_ms=settings.merge_ms, joins=joins)
             run.first = segment.first
             if position == 0:
+                turn.overrides = asked.forwarded.overrides
+                if asked.forwarded.ignored:
+                    names = list(asked.forwarded.ignored)
+                    text = f"The operator does not let clients choose {', '.join(names)} (agui.allow_overrides)."
+                    turn.append(GatewayNotice("override_ignored", text, {"names": names}))
                 turn.enter()  # until the reader itself counts: a turn about to be read is not unread
                 try:
                     await adapter.submit(turn)
@@ -197,7 +209,9 @@ class Runs:
         outcome = await archive.run(lambda: archive.store.outcome(record.turn_id))
         stream = AguiStream(asked.thread_id, asked.run_id, peer=asked.peer, view=self._server.view)
         told = snapshot_of(asked.messages, [message["id"] for message in asked.messages], history)
-        frames = [*stream.start(), *_snapshots(stream, asked.messages, told)]
+        state = thread.document.value
+        known = [] if state is None or same(asked.state, state) else stream.state_snapshot(state)
+        frames = [*stream.start(), *known, *_snapshots(stream, asked.messages, told)]
         if outcome in ("success", "cancelled"):
             frames += stream.feed(TurnFinished(outcome))  # type: ignore[arg-type]
         elif outcome == "failed":
@@ -251,13 +265,15 @@ class Runs:
         if system or before or not thread.seen:  # who sends only its newest message has not taken it back
             thread.system = system
         fresh = not any(new_id in thread.accepted for new_id in new.ids)
-        if fresh and not thread.shared and (before[-1]["id"] if before else "") == thread.last_id:
+        stands = (before[-1]["id"] if before else "", len(before))
+        if fresh and not thread.shared and stands == (thread.last_id, thread.size):
             return Prepared(asked.messages)  # the client knows all there is: the usual case, without a look-up
         archive = self._adapter.archive
         shown = frozenset(thread.accepted)  # before the look-up, which learns what another chat of its session has said
         if thread.shared:
             await archive.reload(thread)
         history = await archive.messages(thread)
+        thread.size = len(without_reasoning(history))
         todo = plan(asked.messages, new.ids, history, seen=thread.seen)
         if todo.action == "rewind" and todo.rewind_to not in new.ids and todo.rewind_to not in shown:
             # Said in that other chat, and never shown here: the client cuts nothing, it knows less.
@@ -317,7 +333,7 @@ class Runs:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(follow.turn.done.wait(), self._server.settings.interrupt_wait_seconds)
                 return None
-            thread.accept(text.ids)
+            follow.turn.hear(text.messages)
         self._kept(claim, follow.turn, follow.position, asked.run_id)
         return await self._server.stream(request, self._follow(asked, follow).chunks())
 
@@ -360,7 +376,7 @@ class Runs:
 
     def _begins(self, turn: Turn, segment: Segment, asked: RunInput, prepared: Prepared) -> Segment:
         """The run with what stands behind its ``RUN_STARTED``, before the turn's own events."""
-        stream = AguiStream(asked.thread_id, segment.run_id, base=prepared.base)
+        stream = AguiStream(asked.thread_id, segment.run_id, peer=asked.peer, base=prepared.base)
         frames = stream.state_snapshot(prepared.state) if prepared.tells_state else []
         frames += [frame for name, value in prepared.notices for frame in stream.notice(name, value)]
         if prepared.snapshot:

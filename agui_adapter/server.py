@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from aiohttp import web
 
-from . import __version__, action_routes, file_routes, observe_routes, run_routes, thread_routes
+from . import __version__, action_routes, capabilities, file_routes, observe_routes, run_routes, thread_routes
 from .auth import check_host, check_origin, principal_of
 from .config import Settings
 from .encode import HEARTBEAT, dumps
@@ -53,7 +53,7 @@ class Server:
         self._runner: web.AppRunner | None = None
         self._streams: set[_Stream] = set()
         self._beat: asyncio.Task[None] | None = None
-        self.view = View(settings.reasoning, settings.tool_output)
+        self.view = View(settings.reasoning, settings.tool_output, settings.steps)
         self.port = settings.port
 
     async def start(self) -> None:
@@ -61,6 +61,7 @@ class Server:
         app = web.Application(client_max_size=self.settings.max_body_bytes, middlewares=[self._errors, self._admission])
         app.on_response_prepare.append(self._headers)
         run_routes.add_routes(app, self)
+        capabilities.add_routes(app, self)
         thread_routes.add_routes(app, self)
         action_routes.add_routes(app, self)
         file_routes.add_routes(app, self)

@@ -24,6 +24,7 @@ from .stream import Outcome, StateChanged, StreamEvent, ToolCall, ToolResult, Tu
 from .tools import ClientTool
 
 if TYPE_CHECKING:
+    from .forwarded import Overrides
     from .media_in import Media
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
@@ -123,6 +124,7 @@ class Turn:
     one_shot: bool = False  # its caller reads nothing after its end: what would come later is done in it instead
     client_tools: tuple[ClientTool, ...] = ()
     media: tuple[Media, ...] = ()  # what its message carries beside text
+    overrides: Overrides | None = None  # what its client asked of the model
     state: Any = None  # the thread's document at its beginning, and as its log tells it by now; None: no state
     state_now: Any = None
     client_context: str | None = None  # the client's context, when the model is told it with this turn
@@ -133,6 +135,7 @@ class Turn:
     segments: list[Segment] = field(default_factory=list)
     answered_by: dict[str, str] = field(default_factory=dict)  # client call id → the client's tool message
     steered_ids: dict[str, str] = field(default_factory=dict)  # a steered text → the client's message that it is
+    heard: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # what the user said meanwhile, and where
     readers: int = 0
     on_unread: Callable[[Turn], None] | None = None  # called when the last reader has left
     grace: asyncio.TimerHandle | None = None  # until the turn is stopped because nobody reads it
@@ -149,6 +152,11 @@ class Turn:
     def append(self, event: StreamEvent) -> int:
         """Add to the log; its position, 0 when the log is closed. Any thread."""
         return self.log.append(event)
+
+    def hear(self, messages: Sequence[dict[str, Any]]) -> None:
+        """The user's messages that this turn takes while it runs: an answer that was typed, a text that is steered."""
+        self.heard += [(self.log.last, dict(message)) for message in messages]
+        self.thread.accept([message["id"] for message in messages])
 
     def enter(self) -> None:
         """A reader comes. On the loop."""
@@ -247,6 +255,7 @@ class Thread:
     seen: bool = False
     shared: bool = False  # another platform's chat stands on the same Hermes session
     last_id: str | None = ""  # of the newest message; None while a turn runs or is being recorded
+    size: int = 0  # messages that a client holds which knows all, without reasoning and activities
     last_row: int = 0
     changed: Signal = field(default_factory=Signal)
     system: str = ""  # the client's own instructions to the agent

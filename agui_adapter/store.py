@@ -367,16 +367,24 @@ class Store:
 
     def beside(self, chat_id: str, session_ids: Sequence[str]) -> list[tuple[int, list[dict[str, Any]]]]:
         """(the row it came after, what it was given and what it said) of each such turn, oldest first."""
+        return [(after, messages) for _, after, messages in self.turns_beside(chat_id, session_ids)]
+
+    def turns_beside(self, chat_id: str, session_ids: Sequence[str]) -> list[tuple[str, int, list[dict[str, Any]]]]:
+        """The same with the turns' ids in front."""
         rows = self._run(
-            "SELECT after_row, session_id, inputs, messages FROM beside JOIN turns USING (turn_id) "
-            "WHERE beside.chat_id = ? ORDER BY started",
+            "SELECT turn_id, after_row, session_id, inputs, messages FROM beside LEFT JOIN turns USING (turn_id) "
+            "WHERE beside.chat_id = ? ORDER BY beside.rowid",
             (chat_id,),
         )
         return [
-            (row["after_row"], [*json.loads(row["inputs"]), *json.loads(row["messages"])])
+            (row["turn_id"], row["after_row"], [*json.loads(row["inputs"] or "[]"), *json.loads(row["messages"])])
             for row in rows
             if row["session_id"] in session_ids or not row["session_id"]
         ]
+
+    def forget_turns_beside(self, turn_ids: Sequence[str]) -> None:
+        """These turns were taken back."""
+        self._run("DELETE FROM beside WHERE turn_id = ?", [(turn_id,) for turn_id in turn_ids], many=True)
 
     def forget_beside(self, chat_id: str, row_id: int) -> None:
         """A rewind took back this row and all behind it."""

@@ -224,7 +224,7 @@ class ReasoningSealed:
 
 @dataclass(frozen=True)
 class StepStarted:
-    """The agent's loop begins another round: a request to the model and the tools that it asks for. ``number`` from 1."""
+    """The agent's loop begins another round, counted from 1: a request to the model and the tools that it asks for."""
 
     number: int
 

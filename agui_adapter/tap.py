@@ -21,13 +21,16 @@ from .stream import (
     GatewayNotice,
     InnerToolCall,
     InnerToolResult,
+    LongTool,
     MessageChunk,
     MessageRevised,
     MessageStart,
     MessageStop,
     ReasoningChunk,
+    ReasoningSealed,
     ReasoningStart,
     ReasoningStop,
+    StepStarted,
     ToolCall,
     ToolCallChunk,
     ToolResult,
@@ -81,6 +84,8 @@ class _Step:
     content: str | None = None  # what the history keeps of this step's text
     answered: bool = False  # post_api_request came
     calls: list[Call] = field(default_factory=list)
+    stretch: str = ""  # the newest stretch of reasoning
+    sealed: str = ""  # the provider's own form of it, until it is known whether the step is kept
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,7 @@ class Tap:
         self._lock = threading.RLock()
         self._live = True
         self._count = 0
+        self._requests = 0
         self._open: _Piece | None = None
         self._reasoning = False
         self._step = _Step()
@@ -172,6 +178,8 @@ class Tap:
                 piece = self._start()
             if piece.hold.held or "M" in delta or "[" in delta:
                 delta = piece.hold.feed(delta)
+                if not piece.text:
+                    delta = delta.lstrip("\n")
                 if not delta:
                     return
             piece.text.append(delta)
@@ -185,7 +193,8 @@ class Tap:
             if not self._reasoning:
                 self._stop_text()
                 self._reasoning = True
-                self._append(ReasoningStart(self._mint("r")))
+                self._step.stretch = self._mint("r")
+                self._append(ReasoningStart(self._step.stretch))
             self.turn.log.append(ReasoningChunk(delta))
 
     def interim(self, text: str, already_streamed: bool) -> None:
@@ -255,8 +264,18 @@ class Tap:
 
     # -- steps -----------------------------------------------------------------------------------------------
 
-    def answered(self, content: str, calls: Sequence[Call], usage: Usage | None) -> None:
-        """The model's answer of this request is whole (``post_api_request``); its calls are not final yet."""
+    def begin_request(self) -> None:
+        """The agent's loop begins another round (``step_callback``)."""
+        with self._lock:
+            if self._live:
+                self._requests += 1
+                self._append(StepStarted(self._requests))
+
+    def answered(self, content: str, calls: Sequence[Call], usage: Usage | None, sealed: str = "") -> None:
+        """The model's answer of this request is whole (``post_api_request``); its calls are not final yet.
+
+        ``sealed``: its reasoning as only the provider can read it.
+        """
         with self._lock:
             if not self._live:
                 return
@@ -265,6 +284,7 @@ class Tap:
             step.answered = True
             step.calls = list(calls)
             step.content = without_thinking(content)
+            step.sealed = sealed
             if usage is not None:
                 self._append(usage)
 
@@ -283,6 +303,7 @@ class Tap:
                 return
             self._settle(self._shown(step.content if step.content is not None else self._streamed()))
             self._stop_reasoning()
+            self._seal()
             self.spoke = True
             ordered = _in_order(step.calls, [*calls, *(call for call, _ in errors)])
             parent = step.pieces[-1].message_id if step.pieces else self._mint("m")
@@ -334,7 +355,7 @@ class Tap:
                     pairs = zip(step.calls, results, strict=True)
                     self.committed([], [(call, content or "error") for call, (_, _, content) in pairs])
                     return
-            step.answered, step.calls, step.content = False, [], None
+            step.answered, step.calls, step.content, step.sealed = False, [], None, ""
 
     def text_kept(self, content: str) -> None:
         """The answer was cut, ``content`` of it is in the history, and Hermes asks for the rest.
@@ -375,6 +396,12 @@ class Tap:
         with self._lock:
             return list(self._wire_ids.get(call_id, ()))
 
+    def runs_long(self, call_id: str, name: str, seconds: float) -> None:
+        """A call, by its id on the wire, has been running for so long. On the loop."""
+        with self._lock:
+            if self._live and call_id in self._pending:
+                self._append(LongTool(name, seconds, call_id))
+
     def results(self, found: dict[str, str]) -> None:
         """Results of calls that an interrupt skipped, by the model's id, as the history has them."""
         with self._lock:
@@ -408,6 +435,7 @@ class Tap:
             if not self._live:
                 return
             self._stop_reasoning()
+            self._seal()
             text = self._shown(text)
             self._finals.append(text)
             self._settle(text, final=True)
@@ -419,6 +447,7 @@ class Tap:
         with self._lock:
             if not self._live:
                 return
+            text = self._shown(text)
             bare = squash(text)
             for known in self._finals:
                 if bare == squash(known):
@@ -504,6 +533,12 @@ class Tap:
         if self._reasoning:
             self._reasoning = False
             self._append(ReasoningStop())
+
+    def _seal(self) -> None:
+        """Reasoning may be told only behind the answer that it led to (chat_completion_helpers.py), so not before."""
+        sealed, self._step.sealed = self._step.sealed, ""
+        if sealed and self._step.stretch:
+            self._append(ReasoningSealed(self._step.stretch, sealed))
 
     def _close_calls(self, content: str) -> None:
         for wire, call in list(self._pending.items()):

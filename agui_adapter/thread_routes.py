@@ -5,6 +5,8 @@ Another principal's thread answers exactly as one that does not exist. On the ga
 
 from __future__ import annotations
 
+import base64
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -70,15 +72,16 @@ class ThreadRoutes:
         principal = self._server.principal(request)
         await wait_ready(self._adapter, self._server.settings.start_wait_seconds)
         limit = _number(request.query.get("limit"), PAGE, MAX_PAGE, "limit")
-        start = _number(request.query.get("before"), 0, 10**9, "before")
+        after = _cursor(request.query.get("before", ""))
         archived = request.query.get("archived", "") in ("1", "true")
-        found = await self._adapter.archive.find(principal.id, request.query.get("q", "").strip(), archived=archived)
-        page = found[start : start + limit]
-        threads = [self._summary(principal.id, one) for one in page]
-        following = start + limit if start + limit < len(found) else None
-        return _reply({"threads": threads, "total": len(found), "next": following})
+        page, total = await self._adapter.archive.find(
+            principal.id, request.query.get("q", "").strip(), archived=archived, after=after, limit=limit + 1
+        )
+        following = _page_end(page[limit - 1]) if len(page) > limit else None
+        threads = [self._summary(one) for one in page[:limit]]
+        return _reply({"threads": threads, "total": total, "next": following})
 
-    def _summary(self, principal: str, known: dict[str, Any]) -> dict[str, Any]:
+    def _summary(self, known: dict[str, Any]) -> dict[str, Any]:
         thread = self._adapter.threads.by_chat(known["chat_id"])
         return {
             "threadId": known["thread_id"],
@@ -231,10 +234,25 @@ def _reply(body: Any, status: int = 200) -> web.Response:
     return reply(body, status)
 
 
+def _page_end(last: dict[str, Any]) -> str:
+    """Where the next page begins, by what the last one of this page is: threads move to the front meanwhile."""
+    return base64.urlsafe_b64encode(json.dumps([last["updated"], last["thread_id"]]).encode()).decode()
+
+
+def _cursor(text: str) -> tuple[float, str] | None:
+    if not text:
+        return None
+    try:
+        updated, thread_id = json.loads(base64.urlsafe_b64decode(text))
+        return float(updated), str(thread_id)
+    except (ValueError, TypeError):
+        raise AguiError(422, "invalid_input", "before must be the `next` of another page.") from None
+
+
 def _number(text: str | None, default: int, most: int, name: str) -> int:
     if text is None or text == "":
         return default
-    if not text.isdigit() or not 0 <= int(text) <= most:
+    if not (text.isascii() and text.isdigit()) or not 0 <= int(text) <= most:
         raise AguiError(422, "invalid_input", f"{name} must be a whole number from 0 to {most}.")
     return int(text)
 

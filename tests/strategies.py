@@ -16,6 +16,7 @@ from agui_adapter.stream import (
     GatewayNotice,
     InnerToolCall,
     InnerToolResult,
+    LongTool,
     LongToolHint,
     MessageChunk,
     MessageRevised,
@@ -23,13 +24,20 @@ from agui_adapter.stream import (
     MessageStop,
     PlanChanged,
     ReasoningChunk,
+    ReasoningSealed,
     ReasoningStart,
     ReasoningStop,
     Request,
     RequestClosed,
     RequestOpened,
     StateChanged,
+    StepStarted,
     StreamEvent,
+    Subagent,
+    SubagentFailed,
+    SubagentFinished,
+    SubagentProgress,
+    SubagentStarted,
     ToolCall,
     ToolCallChunk,
     ToolCallFinished,
@@ -127,6 +135,24 @@ def _requests(some_ids: st.SearchStrategy[str]) -> st.SearchStrategy[Request]:
     )
 
 
+def _subagents(some_ids: st.SearchStrategy[str]) -> st.SearchStrategy[Subagent]:
+    """With parents that were announced, that were not, that have ended, or that look like the subagent itself."""
+    return st.recursive(
+        st.builds(Subagent, some_ids, names, texts, st.none(), some_ids),
+        lambda parents: st.builds(Subagent, some_ids, names, texts, parents, some_ids),
+        max_leaves=3,
+    )
+
+
+_steps = st.lists(
+    st.one_of(
+        st.fixed_dictionaries({"kind": st.just("tool"), "tool": names, "text": texts}),
+        st.fixed_dictionaries({"kind": st.sampled_from(["text", "refused"]), "text": texts}),
+    ),
+    max_size=4,
+).map(tuple)
+
+
 def _events(some_ids: st.SearchStrategy[str]) -> st.SearchStrategy[StreamEvent]:
     """Every kind but the two that end a run."""
     return st.one_of(
@@ -176,6 +202,13 @@ def _events(some_ids: st.SearchStrategy[str]) -> st.SearchStrategy[StreamEvent]:
         st.builds(InnerToolCall, some_ids, some_ids, names, texts),
         st.builds(InnerToolResult, some_ids, some_ids, texts, st.booleans(), seconds, st.sampled_from([0, 7])),
         st.builds(LongToolHint, names, seconds),
+        st.builds(LongTool, names, seconds, some_ids),
+        st.builds(ReasoningSealed, some_ids, texts),
+        st.builds(StepStarted, st.integers(1, 3)),
+        st.builds(SubagentStarted, _subagents(some_ids)),
+        st.builds(SubagentProgress, _subagents(some_ids), _steps, indexes),
+        st.builds(SubagentFinished, _subagents(some_ids), texts, seconds),
+        st.builds(SubagentFailed, _subagents(some_ids), texts, names, seconds),
         st.builds(GatewayNotice, names, texts, objects),
         # What a user said meanwhile, told by the tap in the middle of a turn.
         st.builds(

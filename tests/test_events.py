@@ -14,7 +14,7 @@ from agui_adapter.check import check_text
 from agui_adapter.encode import with_id
 from agui_adapter.events import _HANDLERS, HIDDEN, NO_RESULT, AguiStream, View
 from agui_adapter.log import EventLog
-from agui_adapter.peers import MODERN, OLD, Peer, peer_of
+from agui_adapter.peers import MODERN, OLD, OLDEST, Peer, peer_of
 from agui_adapter.stream import (
     Commentary,
     GatewayNotice,
@@ -41,11 +41,16 @@ from tests import strategies
 from tests.reducer import decode, reduce, told
 from tests.strategies import BASE, PREFIX, ends, scripts, texts
 
-VIEWS = [View(reasoning, output) for reasoning in ("full", "off") for output in ("full", "names", "off")]
+VIEWS = [
+    View(reasoning, output, steps)
+    for reasoning in ("full", "summary", "off")
+    for output in ("full", "names", "off")
+    for steps in (True, False)
+]
 TERMINAL = {"RUN_FINISHED", "RUN_ERROR"}
 
 views = st.sampled_from(VIEWS)
-peers = st.sampled_from([MODERN, OLD])
+peers = st.sampled_from([MODERN, OLD, OLDEST])
 bases = st.sampled_from([[], BASE])
 
 

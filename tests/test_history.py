@@ -95,7 +95,7 @@ def _compacted(old: Sequence[Row], *, head: int, tail: int, first_id: int, kept_
         if one is None:
             made.append(row(number, "assistant", "", summary=True, timestamp=at))
         else:
-            time = one.timestamp if kept_times else at
+            time = one.timestamp if kept_times else at + 1e-6 * (number - first_id)
             made.append(row(number, one.role, one.content, *one.calls, call_id=one.call_id, timestamp=time))
     return made
 
@@ -350,7 +350,7 @@ def test_sight_full_shows_all() -> None:
 
 
 def test_sight_names_hides_arguments_and_results_but_the_clients_own() -> None:
-    made = seen_by(SEEN, Sight(reasoning=False, tool_output="names"), {"client"})
+    made = seen_by(SEEN, Sight(reasoning="off", tool_output="names"), {"client"})
     assert "secret" not in json.dumps(made) and '"a"' not in json.dumps(made)
     assert [one["role"] for one in made] == ["assistant", "tool", "tool", "assistant", "tool", "assistant"]
     assert made[0]["toolCalls"][1] == call("client", arguments='{"b": 2}')

@@ -1,4 +1,4 @@
-"""Threads over HTTP, for the tests: list, read, change, and event feeds that are read frame by frame and cut anywhere."""
+"""Threads over HTTP, for the tests; event feeds that are read frame by frame and cut anywhere."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,36 @@ def test_a_subagent_is_refused_and_it_is_said(make_gateway: Any) -> None:
     assert folder.exists()
     notices = [event["value"] for event in run.of("CUSTOM") if event["name"] == "hermes.notice"]
     assert any(notice["kind"] == "subagent_refused" and f"rm -rf {folder}" in notice["text"] for notice in notices)
+
+
+class Judged(GatedModel):
+    """A model that also judges commands for Hermes's smart mode, as it is told."""
+
+    verdict = "ESCALATE"
+
+    def _answer(self, body: dict[str, Any], size: int) -> Any:
+        answer = super()._answer(body, size)
+        if answer.step.text == "ESCALATE":
+            return replace(answer, step=answer.step.model_copy(update={"text": self.verdict}))
+        return answer
+
+
+@pytest.mark.parametrize("verdict", ["APPROVE", "DENY"])
+def test_smart_mode_by_its_judge(make_gateway: Any, verdict: str) -> None:
+    with Judged() as judge:
+        judge.verdict = verdict
+        gateway = make_gateway(model=judge, config={"approvals": {"mode": "smart"}})
+        chat, folder = Chat(gateway), victim(gateway)
+        run = chat.say(deletes(folder))
+        if verdict == "APPROVE":
+            assert run.succeeded() and not folder.exists()
+            return
+        # The owner may overrule the judge, for this once.
+        asked = interrupt(run)
+        assert asked["metadata"]["hermes"]["choices"] == ["once", "deny"] and folder.exists()
+        resume(chat, (asked["id"], {"choice": "session"})).failed("invalid_answer")
+        resume(chat, (asked["id"], {"choice": "once"})).succeeded()
+        assert not folder.exists()
 
 
 def test_smart_mode_asks_when_its_judge_escalates(make_gateway: Any) -> None:

@@ -112,7 +112,7 @@ def talk(gates: list[str]) -> str:
 # --- watching changes nothing
 
 
-def record(wire: Wire, model: GatedModel, watch: Callable[[str], None]) -> list[Any]:
+def record(wire: Wire, model: GatedModel, watch: Callable[[str], None]) -> dict[str, list[Any]]:
     """What the platform was told to show in one conversation, with names that do not depend on the run."""
     chat, gates = unique("c"), [unique("g") for _ in range(4)]
     wire.say(chat, talk(gates))
@@ -134,15 +134,27 @@ def record(wire: Wire, model: GatedModel, watch: Callable[[str], None]) -> list[
     wait_until(
         lambda: any("again" in str(row) and "▉" not in str(row) for row in wire.sent(chat)), f"the end on {wire.name}"
     )
-    rows: list[list[Any]] = []
-    for row in wire.sent(chat):
-        # How often the gateway repeats the line of a running tool depends on the clock.
-        if not (row[0] == "edit" and rows and rows[-1][:1] + rows[-1][2:3] in (["send", row[2]], ["edit", row[2]])):
-            rows.append(row)
-    text = json.dumps(rows, ensure_ascii=False)
+    text = json.dumps(wire.sent(chat), ensure_ascii=False)
     for index, name in enumerate([chat, *gates, gate]):
         text = text.replace(name, f"name{index}")
-    return list(json.loads(text))
+    return apart(json.loads(text))
+
+
+def apart(rows: list[list[Any]]) -> dict[str, list[Any]]:
+    """What was said, and the lines of running tools, each in order: the gateway sends them from two tasks, so their
+    order, and how often it repeats a tool's line, depend on the clock."""
+    found: dict[str, list[Any]] = {"said": [], "tools": []}
+    names: dict[str, str] = {}
+    for kind, message_id, content, *more in rows:
+        if kind == "send":
+            names[message_id] = f"{'tool' if content.startswith('💻') else 'text'}{len(found['said'])}"
+        name = names[message_id]
+        if name.startswith("tool"):
+            if content not in found["tools"]:
+                found["tools"].append(content)
+        else:
+            found["said"].append([kind, name, content, *more])
+    return found
 
 
 def test_a_watched_platform_shows_what_it_shows_unwatched(

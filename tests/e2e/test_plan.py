@@ -33,9 +33,9 @@ def todo(items: list[dict[str, str]], merge: bool = False, call_id: str = "") ->
     return call("todo", {"todos": items, "merge": merge}, call_id or unique("td"))
 
 
-def plans(*steps: list[dict[str, str]], say: str = "") -> str:
-    """A script in which the agent writes its list once a step, each time only what changed."""
-    made = [{"tools": [todo(items, merge=index > 0)]} for index, items in enumerate(steps)]
+def plans(*steps: list[dict[str, str]], say: str = "", goes_on: bool = False) -> str:
+    """A script in which the agent writes its list once a step, behind the first (or `goes_on`) only what changed."""
+    made = [{"tools": [todo(items, merge=goes_on or index > 0)]} for index, items in enumerate(steps)]
     return script(*made, {"text": "Done."}, say=say)
 
 
@@ -83,7 +83,7 @@ def test_a_later_turn_has_a_plan_of_its_own_and_starts_from_the_state(chat: Chat
     assert activity(run) == {} and after(run, held)["hermes"]["todos"] == ITEMS
     held = after(run, held)
     marker = unique("later")
-    run = chat.say(plans([], DONE, say=marker), state=held).succeeded()  # one read, one change
+    run = chat.say(plans(DONE, say=marker, goes_on=True), state=held).succeeded()
     assert "STATE_SNAPSHOT" not in states(run)
     assert list(activity(run).values()) == [{"todos": DONE}]
     assert same(after(run, held), kept(chat))
@@ -143,7 +143,8 @@ def test_after_a_restart_the_plan_is_there(make_gateway: Callable[..., Gateway])
     gateway.stop()
     gateway.start()
     assert kept(chat)["hermes"]["todos"] == ITEMS
-    run = chat.say(plans([], [DONE[0]]), state=held).succeeded()
+    run = chat.say(plans([DONE[0]], goes_on=True), state=held).succeeded()
+    assert after(run, held)["hermes"]["todos"] == [DONE[0], ITEMS[1]]  # Hermes knows its list too
     assert same(after(run, held), kept(chat))
 
 
@@ -251,7 +252,7 @@ def test_subagents(make_gateway: Callable[..., Gateway], model: GatedModel) -> N
 @pytest.mark.parametrize("version", clients.VERSIONS)
 def test_the_official_clients(gateway: Gateway, version: clients.Version) -> None:
     chat, one = Chat(gateway), unique("k")
-    texts = [plans(ITEMS, [DONE[0]]), plans([], [DONE[1]]), asks_client(one)]
+    texts = [plans(ITEMS, [DONE[0]]), plans([DONE[1]], goes_on=True), asks_client(one)]
     runs: list[dict[str, Any]] = [
         {"messages": [{"id": unique("u"), "role": "user", "content": text}]} for text in texts
     ]

@@ -31,9 +31,9 @@ from tests.e2e.asking import (
     victim,
 )
 from tests.e2e.helpers import Chat, GatedModel, Run, call, script, unique, wait_until
+from tests.e2e.media import part, png
 
 TOOLS = {"read_app_state", "set_app_state"}
-node = [pytest.mark.node, pytest.mark.skipif(clients.node() is None, reason="Node is not on PATH")]
 
 
 @pytest.fixture
@@ -385,6 +385,22 @@ def test_a_command_tells_the_model_nothing_so_the_next_message_does(chat: Chat, 
     assert '{"n":1}' in newest_user(requests_of(model, marker)[-1])
 
 
+def test_state_reaches_the_model_beside_images(make_gateway: Callable[..., Gateway], model: GatedModel) -> None:
+    """Hermes drops what a hook says of a message with native images, and keeps what is in the message itself."""
+    chat, marker = Chat(make_gateway(config={"model": {"supports_vision": True}})), unique("image")
+    context = [{"description": "page", "value": "the second"}]
+    for number in (1, 2):
+        parts = [{"type": "text", "text": f"{marker} {number}"}, part("image", png(), "image/png")]
+        chat.messages.append({"id": unique("u"), "role": "user", "content": parts})
+        chat.keep(chat.send(state={"n": number}, context=context).finish()).succeeded()
+        content = [one["content"] for one in requests_of(model, marker)[-1]["messages"] if one["role"] == "user"][-1]
+        assert isinstance(content, list) and any(one["type"] == "image_url" for one in content), content
+        text = "\n".join(one["text"] for one in content if one["type"] == "text")
+        assert f'{{"n":{number}}}' in text and ("the second" in text) is (number == 1)
+    shown = [message for message in state(chat)["messages"] if message["role"] == "user"]
+    assert "State of the application" not in json.dumps(shown)
+
+
 # --- while a turn waits
 
 
@@ -474,6 +490,43 @@ def test_a_declaration_that_does_not_fit_is_told(chat: Chat) -> None:
     stop(chat)
     wrong = {**RECIPE, "metadata": {"hermes": {"writes": "recipe"}}}
     assert chat.start("Hello", tools=[wrong]).finish().problem()["code"] == "invalid_tool"
+
+
+def test_state_that_comes_with_a_steering_run(make_gateway: Callable[..., Gateway], model: GatedModel) -> None:
+    chat, marker = Chat(make_gateway(agui={"busy": "steer"})), unique("steered")
+    flag = chat.gateway.work_dir / unique("flag")
+    waits = call("terminal", {"command": f"while [ ! -e {flag} ]; do sleep 0.05; done; echo x"})
+    run = chat.start(script({"tools": [waits]}, {"text": "Done."}, say=marker), state={"n": 1})
+    run.wait(lambda one: one.calls(), "the call")
+    other = Chat(chat.gateway, chat.thread, messages=[dict(message) for message in chat.messages])
+    second = other.start("look again", state={"n": 2})
+    second.wait(lambda one: one.events, "it joins")
+    flag.touch()
+    run.finish().succeeded()
+    second.finish().succeeded()
+    assert r"{\"n\":2}" in json.dumps(requests_of(model, marker)[-1]["messages"])
+    assert same(after(run, {"n": 1}), kept(chat)) and same(after(second, {"n": 2}), kept(chat))
+    assert kept(chat)["n"] == 2
+
+
+def test_a_branch_has_the_state(chat: Chat) -> None:
+    held = say(chat, sets({"pointer": "/n", "value": 2}), {"n": 1})
+    url = f"{chat.gateway.url}/agui/threads/{chat.thread}/branch"
+    made = httpx.post(url, json={}, headers=headers(chat), trust_env=False, timeout=30)
+    assert made.status_code == 201, made.text
+    branch = Chat(chat.gateway, made.json()["threadId"])
+    assert same(bare(kept(branch)), bare(held))
+    say(branch, sets({"pointer": "/n", "value": 3}), {})
+    assert kept(branch)["n"] == 3 and kept(chat)["n"] == 2
+
+
+def test_deleting_a_thread_forgets_its_state(chat: Chat) -> None:
+    say(chat, "Hello", {"n": 1})
+    url = f"{chat.gateway.url}/agui/threads/{chat.thread}"
+    assert httpx.delete(url, headers=headers(chat), trust_env=False, timeout=30).status_code == 200
+    fresh = Chat(chat.gateway, chat.thread)
+    run = fresh.say("Hello").succeeded()
+    assert states(run) == [] and kept(fresh) == {}
 
 
 # --- other readers
