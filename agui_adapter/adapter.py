@@ -114,7 +114,11 @@ class AguiAdapter(FileSender):
             self._set_fatal_error("agui_port", message, retryable=False)
             return False
         self._server = server
-        self.requests = Requests(self._loop, settings.max_parked, self._request_closed, self._request_limit)
+        # Below the pool, whatever the settings: turns that wait must leave workers for those that run.
+        places = min(settings.max_parked, settings.workers - 4)
+        if places < settings.max_parked:
+            logger.warning("agui: agui.max_parked counts as %d, since agui.workers is %d", places, settings.workers)
+        self.requests = Requests(self._loop, places, self._request_closed, self._request_limit)
         sessions = Sessions(self.gateway_runner)
         view, chars = server.view, settings.max_tool_result_chars
         self.archive = Archive(Store(store_path(home())), sessions, self.key_of, view, chars)
@@ -153,6 +157,9 @@ class AguiAdapter(FileSender):
         self.blind = self.bridge.untappable()
         if self.blind:
             logger.warning("agui: no live stream: %s", self.blind)
+        if not getattr(self.config, "gateway_restart_notification", True):
+            # With this notice the gateway tells an adapter of its end before it looks at what still runs.
+            logger.warning("agui: gateway_restart_notification is off: a stop while turns wait will not be a clean one")
         if settings.warmup and not is_reconnect:
             self.warming = self.bridge.warm("local")
         self._sweeper = asyncio.create_task(self._sweep(), name="agui-sweep")
@@ -268,7 +275,15 @@ class AguiAdapter(FileSender):
         return turn
 
     async def submit(self, turn: Turn) -> None:
-        """Hand the turn's message to the gateway's pipeline; returns as soon as it is accepted."""
+        """Hand the turn's message to the gateway's pipeline; returns as soon as it is accepted.
+
+        On a task of its own: a client that leaves at this very moment must not leave a turn that nobody processes.
+        """
+        task = asyncio.ensure_future(self._submit(turn))
+        self._keep(task)
+        await asyncio.shield(task)
+
+    async def _submit(self, turn: Turn) -> None:
         event = MessageEvent(
             text=turn.text,
             message_type=message_type(one.kind for one in turn.media),

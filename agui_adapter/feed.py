@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .encode import start_id, with_id
+from .encode import frame, start_id, with_id
 from .events import AguiStream, View
 from .history import Message
 from .run import resync
@@ -168,7 +168,7 @@ class Feed:
         state = stream.state_snapshot(stream.state) if stream.state is not self._state else []
         if self._new:
             self._new = False
-            return [*state, *stream.snapshot()]
+            return [*state, frame({"type": "MESSAGES_SNAPSHOT", "messages": list(stream.base)})]
         told = [*([] if segment.tells_state else state), *segment.first]
         have = [message["id"] for message in self._holds or () if message["role"] not in _UNTOLD]
         if not segment.tells and [m["id"] for m in stream.base if m["role"] not in _UNTOLD] != have:
@@ -191,12 +191,23 @@ class Feed:
         """The conversation before a run, for this reader: that of the run's client may be only the end of it."""
         if self._holds is None:
             return segment.base
-        if self._new:
-            return self._holds
         if segment.complete:
-            return segment.base
+            return _with_untold(segment.base, self._holds)
         have = {message["id"] for message in self._holds}
         return [*self._holds, *(message for message in segment.base if message["id"] not in have)]
 
 
-_UNTOLD = ("reasoning", "activity")
+_UNTOLD = ("reasoning", "activity")  # of these a snapshot leaves a client what it has
+
+
+def _with_untold(base: Sequence[Message], held: Sequence[Message]) -> list[Message]:
+    """The base with the reasoning and activities that a reader holds, each before the message that it stood before."""
+    there = {message["id"] for message in base}
+    before: dict[str, list[Message]] = {}
+    waiting: list[Message] = []
+    for message in held:
+        if message["role"] in _UNTOLD and message["id"] not in there:
+            waiting.append(message)
+        elif message["role"] not in _UNTOLD:
+            before[message["id"]], waiting = waiting, []
+    return [one for message in base for one in (*before.get(message["id"], ()), message)]

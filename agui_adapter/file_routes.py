@@ -39,7 +39,9 @@ class FileRoutes:
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         """The file. 401 without key and link, 404 for another's or none, 410 when its time is over."""
-        files = self._server.adapter.files
+        files = getattr(self._server.adapter, "files", None)
+        if files is None:
+            raise AguiError(503, "starting", "The gateway is still starting; try again soon.", retry_after=5)
         file_id = request.match_info["file_id"]
         query = request.query
         linked = files.signed(file_id, query.get("expires", ""), query.get("signature", ""))

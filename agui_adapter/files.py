@@ -218,6 +218,12 @@ class Files:
         record = self._store.file(match[1]) if match is not None else None
         return record if record is not None and record.principal == owner.principal else None
 
+    def own(self, path: str) -> bool:
+        """Whether a path is one of ours: our files and our database are for nobody as such."""
+        home = os.path.realpath(self._folder.parent)
+        below = os.path.relpath(os.path.realpath(path), home)
+        return below.split(os.sep)[0] == self._folder.name or below.startswith("agui.db")
+
     def was_sent(self, path: str) -> bool:
         """Whether the agent once sent the file at this path."""
         return self._store.file_sent(path)

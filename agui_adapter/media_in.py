@@ -28,6 +28,7 @@ Part = dict[str, Any]
 
 MEDIA = ("image", "audio", "video", "document")
 _AT_ONCE = 3  # attachments in memory, of one request
+_SECONDS = 60.0  # for all attachments of a request: behind that none is begun
 
 _DEFAULT = {"image": "image/png", "audio": "audio/ogg", "video": "video/mp4", "document": "application/octet-stream"}
 
@@ -110,11 +111,14 @@ async def take_in(
     notes: list[Note] = []
     documents: list[str] = []
     few = asyncio.Semaphore(_AT_ONCE)
+    deadline = asyncio.get_running_loop().time() + _SECONDS
 
     async def done(part: Part, number: int) -> _Done | _Unusable:
         if number >= max_parts:
             return _Unusable(f"at most {max_parts} attachments of a message are read")
         async with few:
+            if asyncio.get_running_loop().time() > deadline:
+                return _Unusable("those before it took too long")
             return await _handle(part, shelf, max_bytes, get)
 
     for message in messages:

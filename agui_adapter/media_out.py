@@ -121,7 +121,7 @@ async def stored(
 ) -> Attachment:
     """A copy of the file, and the event that tells of it. Raises FileError."""
     allowed = await asyncio.to_thread(allowed_path, path)
-    if allowed is None:
+    if allowed is None or files.own(allowed):
         raise FileError("it is not there, or may not be sent")
     owner = Owner(thread.principal.id, thread.chat_id, cycle.turn.id if cycle is not None else "")
     record = await asyncio.to_thread(files.send, owner, allowed, message_id=message_id, name=name, caption=caption)

@@ -189,7 +189,7 @@ class ThreadRoutes:
         return True
 
     async def steer(self, request: web.Request) -> web.Response:
-        """``{text, messageId?}``: the running turn's model sees it with its next tool result; 409 when none can take it.
+        """``{text, messageId?}``: the running turn's model sees it with its next tool result; 409 when none takes it.
 
         Text that comes too late for that is answered in a further turn, as the user's message of that id.
         """

@@ -56,10 +56,10 @@ def node() -> str | None:
     return shutil.which("node")
 
 
-def ensure_node_modules() -> None:
-    """Install `tests/js/node_modules` when it is missing or older than the lock file. Safe in parallel processes."""
-    stamp = JS / "node_modules" / ".package-lock.json"  # npm writes it last
-    lock_file = JS / "package-lock.json"
+def ensure_node_modules(folder: Path = JS, timeout: float = 300) -> None:
+    """Install a folder's `node_modules` when it is missing or older than the lock file. Safe in parallel processes."""
+    stamp = folder / "node_modules" / ".package-lock.json"  # npm writes it last
+    lock_file = folder / "package-lock.json"
     with lock_file.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if stamp.exists() and stamp.stat().st_mtime >= lock_file.stat().st_mtime:
@@ -67,7 +67,10 @@ def ensure_node_modules() -> None:
         npm = shutil.which("npm")
         assert npm, "npm is not on PATH"
         done = subprocess.run(
-            [npm, "ci", "--prefix", str(JS), "--no-audit", "--no-fund"], capture_output=True, text=True, timeout=300
+            [npm, "ci", "--prefix", str(folder), "--no-audit", "--no-fund"],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
         )
         assert done.returncode == 0, f"npm ci failed:\n{done.stdout}\n{done.stderr}"
 
@@ -83,12 +86,18 @@ def run_agent(
     """Run `runs` one after another on one HttpAgent; `timeout` is for all of them, in seconds. Blocks: a server in the
     caller's own event loop needs `asyncio.to_thread`.
 
-    A run is {runId?, messages? (appended), tools?, context?, state?, forwardedProps?, resume?, abortAfter?: {events}}.
+    A run is {runId?, messages? (appended), tools?, context?, state?, forwardedProps?, resume?, abortAfter?: {events}},
+    and what a page does by itself: merge?, results?, answers? (see the script).
     """
     spec = {"version": version, "url": url, "threadId": thread_id, "runs": list(runs), "headers": dict(headers or {})}
-    lines = [json.loads(line) for line in _node("run_agent.mjs", spec, timeout).splitlines()]
+    return records_of(_node("run_agent.mjs", spec, timeout), range(len(runs)))
+
+
+def records_of(output: str, numbers: range) -> list[RunRecord]:
+    """What a script printed for the runs of these numbers."""
+    lines = [json.loads(line) for line in output.splitlines()]
     records = []
-    for number in range(len(runs)):
+    for number in numbers:
         mine = [line for line in lines if line["run"] == number]
         failed = next((line for line in mine if "failed" in line), {})
         done = next(line for line in mine if line.get("done"))

@@ -174,6 +174,13 @@ def test_links_in_kept_messages_are_made_anew_for_their_owner_only(files: Files)
     assert files.relinked(forged, "bob") == forged  # nobody gets a signature for another's file
 
 
+def test_our_own_files_are_known(files: Files, tmp_path: Path) -> None:
+    record = files.send(OWNER, source(tmp_path), message_id="m1")
+    assert files.own(str(files.path(record)))
+    assert files.own(str(tmp_path / "agui.db")) and files.own(str(tmp_path / "agui.db-wal"))
+    assert not files.own(str(tmp_path / "report.txt")) and not files.own("/tmp/agui.db")
+
+
 def test_a_thread_takes_its_files_with_it(files: Files, tmp_path: Path) -> None:
     mine = files.send(OWNER, source(tmp_path), message_id="m1")
     other = files.send(Owner("alice", "alice.u"), source(tmp_path), message_id="m1")

@@ -363,6 +363,13 @@ def test_sight_off_hides_calls_and_what_is_empty_then() -> None:
     assert [one["id"] for one in made[1]["toolCalls"]] == ["client"]
 
 
+def test_sight_summary_shows_the_beginning_of_reasoning() -> None:
+    thought = {"id": "r1", "role": "reasoning", "content": "**Looking**\n\nsecret"}
+    empty = {"id": "r2", "role": "reasoning", "content": " "}
+    made = seen_by([thought, empty, said("m1", "x")], Sight(reasoning="summary"), set())
+    assert [one["content"] for one in made] == ["**Looking**", "x"]
+
+
 def test_long_results_are_cut_as_in_the_stream() -> None:
     made = seen_by([said("m1", "", call("c1")), result("t1", "c1", "x" * 300)], Sight(max_chars=200), set())
     assert made[1]["content"] == "x" * 200 + "\n[cut: 100 more characters]"

@@ -23,13 +23,16 @@ from agui_adapter.stream import (
     GatewayNotice,
     InnerToolCall,
     InnerToolResult,
+    LongTool,
     MessageChunk,
     MessageRevised,
     MessageStart,
     MessageStop,
     ReasoningChunk,
+    ReasoningSealed,
     ReasoningStart,
     ReasoningStop,
+    StepStarted,
     StreamEvent,
     ToolCall,
     ToolCallChunk,
@@ -732,3 +735,67 @@ def test_what_has_been_said_is_known_again(tap: Tap) -> None:
     tap.text("An answer.")
     tap.final("An answer.")
     assert tap.has_said("An answer.\n") and not tap.has_said("An answer. And a footer.")
+
+
+# -- sealed reasoning, steps, long tools ---------------------------------------------------------------------------
+
+
+def test_sealed_reasoning_goes_with_its_stretch_once_the_step_is_kept(tap: Tap) -> None:
+    call = Call("c1", "terminal", "{}")
+    tap.reason("I look.")
+    tap.answered("", [call], None, sealed="sealed-1")
+    assert ReasoningSealed not in map(type, events(tap))  # a step may still be dropped and made again
+    tap.committed([call])
+    tap.result("c1", "terminal", "x")
+    tap.next_request([("terminal", "{}", "x")], TOOLS)
+    tap.reason("I know.")
+    tap.text("Done.")
+    tap.answered("Done.", [], None, sealed="sealed-2")
+    tap.final("Done.")
+    starts = [event.message_id for event in events(tap) if isinstance(event, ReasoningStart)]
+    sealed = [event for event in events(tap) if isinstance(event, ReasoningSealed)]
+    assert sealed == [ReasoningSealed(starts[0], "sealed-1"), ReasoningSealed(starts[1], "sealed-2")]
+
+
+def test_sealed_reasoning_of_a_dropped_step_is_dropped(tap: Tap) -> None:
+    tap.reason("I try.")
+    tap.answered("", [Call("c1", "terminal", "{broken")], None, sealed="void")
+    tap.next_request([], TOOLS)
+    tap.reason("Again.")
+    tap.text("Done.")
+    tap.answered("Done.", [], None)
+    tap.final("Done.")
+    assert ReasoningSealed not in map(type, events(tap))
+
+
+def test_sealed_reasoning_without_words_has_no_message_to_go_with(tap: Tap) -> None:
+    tap.text("Done.")
+    tap.answered("Done.", [], None, sealed="sealed")
+    tap.final("Done.")
+    assert ReasoningSealed not in map(type, events(tap))
+
+
+def test_reasoning_that_comes_behind_the_answer_still_gets_its_sealed_form(tap: Tap) -> None:
+    tap.text("Done.")
+    tap.answered("Done.", [], None, sealed="sealed")
+    tap.reason("I thought so.")
+    tap.final("Done.")
+    assert kinds(tap)[-3:] == ["ReasoningChunk", "ReasoningStop", "ReasoningSealed"]
+
+
+def test_requests_are_counted_over_all_agent_turns(tap: Tap) -> None:
+    tap.begin_request()
+    tap.begin_request()
+    tap.begin()
+    tap.begin_request()
+    assert [event.number for event in events(tap) if isinstance(event, StepStarted)] == [1, 2, 3]
+
+
+def test_only_a_call_that_still_runs_is_told_to_run_long(tap: Tap) -> None:
+    call = Call("c1", "terminal", "{}")
+    tap.answered("", [call], None)
+    tap.committed([call])
+    tap.runs_long("c1", "terminal", 20.0)
+    tap.result("c1", "terminal", "x")
+    tap.runs_long("c1", "terminal", 40.0)
+    assert [event for event in events(tap) if isinstance(event, LongTool)] == [LongTool("terminal", 20.0, "c1")]

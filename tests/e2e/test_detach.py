@@ -258,6 +258,36 @@ def test_stop_ends_a_turn_that_waits(gateway: Gateway) -> None:
     assert stop(chat) is False
 
 
+SLOW_END = """
+import time
+
+
+def slow(**_):
+    time.sleep(0.8)
+
+
+def register(ctx):
+    ctx.register_hook("on_session_end", slow)
+"""
+
+
+def test_a_stop_that_comes_too_late_does_not_swallow_the_next_message(
+    model: GatedModel, make_gateway: Callable[..., Gateway]
+) -> None:
+    """Hermes forgets an interrupt when a turn's agent is done; one that comes behind that would end the next turn."""
+    gateway = make_gateway(config={"plugins": {"enabled": ["slow", "agui"]}}, start=False)
+    write_plugin(gateway.home, "slow", SLOW_END)
+    gateway.start()
+    chat = Chat(gateway)
+    for number in range(3):
+        run = chat.start(script({"text": f"Answer {number} done."})).wait_text("done.")
+        time.sleep(0.3)
+        assert not run.ended
+        assert stop(chat) is True
+        chat.keep(run.finish())
+        assert chat.say(script({"text": "Heard."})).succeeded().text() == "Heard."
+
+
 STUBBORN = """
 import json, os, time
 

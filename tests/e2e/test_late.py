@@ -75,14 +75,17 @@ def said(messages: list[Message]) -> list[str]:
     return [message["content"] for message in messages if message["role"] == "assistant" and message.get("content")]
 
 
+def ids(messages: list[Message]) -> list[str]:
+    """Of what was said and done; reasoning and activities are the client's own."""
+    return [message["id"] for message in messages if message["role"] not in ("reasoning", "activity")]
+
+
 def goes_on(chat: Chat, model: GatedModel, *known: str) -> None:
     """A client that has not seen what came in between writes again: nothing is taken back, all is told to it."""
     run = chat.say(script({"text": "And on."}, say=unique("mark"))).succeeded()
     assert not [event for event in run.of("CUSTOM") if event["name"] == "hermes.rewound"]
     assert said(chat.messages) == [*known, "And on."]
-    assert [message["id"] for message in shown(chat) if message["role"] != "reasoning"] == [
-        message["id"] for message in chat.messages if message["role"] != "reasoning"
-    ]
+    assert ids(shown(chat)) == ids(chat.messages)
 
 
 # --- turns that the gateway begins
@@ -99,7 +102,7 @@ def test_the_result_of_a_background_delegation(later: Gateway, model: GatedModel
     assert said(held)[0] == "Delegated." and said(held)[-1].endswith("finished.")
     # What Hermes tells the model of the child is no message of the user's.
     assert [message["role"] for message in shown(chat)].count("user") == 1
-    assert [message["id"] for message in shown(chat)] == [message["id"] for message in held]
+    assert ids(shown(chat)) == ids(held)
     assert "DELEGATION" in json.dumps(chat.transcript())
     goes_on(chat, model, "Delegated.", said(held)[-1])
 
@@ -130,6 +133,16 @@ def test_a_result_that_comes_while_the_thread_answers_waits_for_its_turn(later: 
     wait_until(lambda: any("done." in text for text in said(shown(chat))), "the result")
     first, second = said(shown(chat))[1:3]
     assert "of its own." in first and "done." in second
+
+
+def test_a_goal_is_worked_on_without_being_asked(later: Gateway, model: GatedModel) -> None:
+    chat = Chat(later)
+    chat.say(script({"text": "Hello."})).succeeded()
+    follower = Follower(chat)
+    chat.say("/goal " + script({"text": "Working on the goal."})).succeeded()
+    follower.wait("Working on the goal.")
+    wait_until(lambda: said(shown(chat))[-1] == "Working on the goal.", "the goal's turn")
+    assert [message["role"] for message in shown(chat)].count("user") == 2
 
 
 def _delivered(gateway: Gateway, chat: Chat) -> bool:
@@ -222,7 +235,7 @@ def test_a_cron_job_run_by_hand_delivers_into_a_thread(later: Gateway, model: Ga
     cron_job(later, text, f"agui:{chat.chat_id}")
     command(later, "cron", "tick")
     held = follower.wait(text)
-    assert [message["id"] for message in shown(chat)] == [message["id"] for message in held][: len(shown(chat))]
+    assert ids(shown(chat)) == ids(held)
     assert said(shown(chat))[0] == "Hello." and text in said(shown(chat))[1]
     goes_on(chat, model, "Hello.", said(held)[-1])
 
@@ -259,7 +272,7 @@ def test_hermes_send_reaches_the_home_thread(later: Gateway, model: GatedModel) 
     held = follower.wait(second)
     assert said(held) == [first, "I am home.", second]
     assert second in json.dumps(home.transcript())  # Hermes has it in the session's history: once for the client
-    assert [message["id"] for message in shown(home)] == [message["id"] for message in held]
+    assert ids(shown(home)) == ids(held)
     goes_on(home, model, first, "I am home.", second)
     assert second in json.dumps(model.requests[-1])
     # While a turn runs: announced in it at once, a message of its own behind it.

@@ -139,7 +139,9 @@ def test_a_picture_on_the_web_stays_in_the_text(sending: Gateway) -> None:
     assert talk(reloaded(chat)) == talk(chat.messages)
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "/etc/ssl/secret.pem", "/nowhere/missing.png", "{home}/.env"])
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "/etc/ssl/secret.pem", "/nowhere/missing.png", "{home}/.env", "{home}/agui.db"]
+)
 def test_what_may_not_be_sent_is_not_and_the_person_is_told(sending: Gateway, path: str) -> None:
     sending.home.joinpath(".env").touch()
     chat, path = Chat(sending), path.format(home=sending.home)

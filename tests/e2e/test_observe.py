@@ -275,6 +275,27 @@ def test_a_stopped_turn_is_cancelled_for_its_watcher(
     watcher.close()
 
 
+def test_watching_a_thread_of_this_platform_is_no_reading(
+    watched: tuple[Gateway, dict[str, Wire]], model: GatedModel
+) -> None:
+    """A turn that nobody reads gives way to a new message; somebody who watches it does not keep it."""
+    gateway, _ = watched
+    chat, gate = Chat(gateway), unique("g")
+    run = chat.start(script({"text": f"Unread {{gate:{gate}}} answer."}))
+    run.wait_text(gate)
+    found = get(gateway, "/agui/sessions?platform=agui")["sessions"]
+    session = next(one["id"] for one in found if one["status"] == "running")
+    watcher = Watcher(gateway, session)
+    wait_until(lambda: gate in watcher.text(), "the watcher")
+    run.leave()
+    answer = Chat(gateway, thread=chat.thread).say(script({"text": "At once."})).succeeded()
+    assert answer.text() == "At once."
+    model.open_gate(gate)
+    watcher.wait(2)
+    assert "At once." in watcher.text()
+    watcher.close()
+
+
 # --- who may
 
 

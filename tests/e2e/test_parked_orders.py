@@ -472,3 +472,18 @@ def test_who_answered_is_logged(make_gateway: Callable[..., Gateway]) -> None:
     (line,) = [line for line in gateway.log_text().splitlines() if "audit" in line and asked["id"] in line]
     assert "approval" in line and "answered by local: deny" in line and chat.chat_id in line
     assert "a private reason" not in line
+
+
+def test_leaving_at_any_moment_leaves_no_stuck_turn(gateway: Gateway) -> None:
+    """A turn that was accepted is processed, though its client left in that very moment."""
+    chats = [Chat(gateway) for _ in range(24)]
+    for number, chat in enumerate(chats):
+        run = chat.start(f"count to {number}")
+        time.sleep(number * 0.004)
+        run.leave()
+    for chat in chats:
+        url = f"{gateway.url}/agui/threads/{chat.thread}"
+        if httpx.get(url, trust_env=False, timeout=30).status_code == 200:
+            idle(chat)
+        chat.messages = []
+        assert chat.say("count to 3").succeeded().text() == "1 2 3"

@@ -71,9 +71,9 @@ class Matrix:
 
 @pytest.fixture(scope="module")
 def matrix(gateway: Gateway, model: GatedModel) -> Iterator[Matrix]:
-    """One turn: reasoning, text, two tools, a dangerous one that waits for a yes, more text; and all kinds of readers."""
+    """One turn: reasoning, text, two tools, a dangerous one that waits for a yes, more text; and all its readers."""
     chat = Chat(gateway)
-    chat.say(script({"text": "Before."})).succeeded()
+    chat.say(script({"reasoning": "First.", "text": "Before."})).succeeded()
     target = gateway.work_dir / unique("dir")
     target.mkdir()
     tools = [
@@ -277,7 +277,7 @@ def test_a_window_sees_an_answer_that_another_one_gave(gateway: Gateway) -> None
     """Also the client tool's result, which its own client is never sent."""
     tool = {"name": "get_color", "description": "The colour of the page.", "parameters": {"type": "object"}}
     chat = Chat(gateway)
-    watcher = Watcher(chat.gateway and _known(chat))
+    watcher = Watcher(_known(chat))
     run = chat.say(script({"tools": [call("get_color", {})]}, {"text": "It is red."}), tools=[tool])
     watcher.runs(1)
     (call_id,) = run.calls()
@@ -328,7 +328,7 @@ def test_the_official_clients_list_after_a_reload_equals_the_one_before(
     (after,) = run_agent(version, f"{gateway.url}/agui", chat.thread, [{"messages": [*loaded, more]}])
     assert after.failed is None and after.warnings == []
     assert not after.of_type("MESSAGES_SNAPSHOT") and not after.of_type("CUSTOM")
-    assert _told(after.messages)[: len(loaded)] == _told(loaded)
+    assert _told(after.messages)[: len(_told(loaded))] == _told(loaded)
     assert trimmed(_told(after.messages)) == trimmed(_told(history(chat)))
     seen = [message["role"] for message in model.requests[-1]["messages"] if message["role"] != "system"]
     assert seen[-1] == "user" and seen.count("tool") == 2

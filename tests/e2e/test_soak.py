@@ -93,7 +93,7 @@ class Soak:
         elif kind == "ask":
             tools = [call("clarify", {"question": "Which?"}, unique("c"))]
         else:
-            tools = [call("get_color", {"q": "x"}, unique("k")) for _ in range(1 + (kind == "two"))]
+            tools = [call("get_color", {"q": unique("q")}, unique("k")) for _ in range(1 + (kind == "two"))]
         return {"text": f"{kind}.", "tools": tools}
 
     def waits(self, run: Run) -> bool:

@@ -115,7 +115,9 @@ def test_one_that_ends_while_a_later_turn_runs_is_finished_there(delegating: Gat
     assert [event["subagentRunId"] for event in run.of("SUBAGENT_STARTED")] == [begun["subagentRunId"]]
     (end,) = run.of(*ENDS)
     assert end["outcome"] == {"type": "success"} and end["result"] == f"{{gate:{gate}}} done"
-    assert run.texts()[0].startswith("before") and activities(run.events)[begun["subagentRunId"]]["status"] == "completed"
+    assert (
+        run.texts()[0].startswith("before") and activities(run.events)[begun["subagentRunId"]]["status"] == "completed"
+    )
 
 
 def test_one_that_ends_while_the_turn_waits_is_told_when_it_goes_on(delegating: Gateway, model: GatedModel) -> None:
@@ -229,7 +231,7 @@ def test_one_that_is_stopped_says_so(delegating: Gateway, model: GatedModel) -> 
 def test_inline_where_hermes_does_not_run_it_in_the_background(
     make_gateway: Callable[..., Gateway], model: GatedModel
 ) -> None:
-    """As for a caller without a feed: the call's result comes when the subagent is through, and nothing is left open."""
+    """As for a caller without a feed: the call's result comes when the subagent is through; nothing is left open."""
     gateway = make_gateway(toolsets=("terminal", "delegation"), config={"delegation": {"max_concurrent_children": 1}})
     other, gate = Chat(gateway), unique("g")
     other.say(delegates(script({"text": f"{{gate:{gate}}} holds the only place"}))).succeeded()

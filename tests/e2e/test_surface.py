@@ -133,13 +133,13 @@ def test_overrides_of_a_turn_that_fails_are_taken_back(wide: Gateway, model: Gat
 
 
 def test_overrides_that_are_not_allowed_are_ignored_with_a_notice(gateway: Gateway, model: GatedModel) -> None:
-    mark = unique("plain")
-    props = {"model": "scripted-2", "temperature": "nonsense", "other": 1}
+    mark, tenant = unique("plain"), unique("acme")
+    props = {"model": "scripted-2", "temperature": "nonsense", "tenant": tenant}
     run = Chat(gateway).say(script({"text": "a"}, say=mark), forwardedProps=props).succeeded()
     (notice,) = customs(run, "hermes.notice")
     assert notice["kind"] == "override_ignored" and "model, temperature" in notice["text"]
     asked = request_of(model, mark)
-    assert asked["model"] == "scripted-1" and "temperature" not in asked and "other" not in str(asked["messages"])
+    assert asked["model"] == "scripted-1" and "temperature" not in asked and tenant not in str(asked["messages"])
 
 
 @pytest.mark.parametrize(
