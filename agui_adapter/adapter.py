@@ -88,6 +88,7 @@ class AguiAdapter(FileSender):
         self._sweeper: asyncio.Task[None] | None = None
         self._arrivals: asyncio.Task[None] | None = None
         self.observer: Observer | None = None
+        self.crew: Crew | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # -- lifecycle ------------------------------------------------------------------------------------------
@@ -171,7 +172,8 @@ class AguiAdapter(FileSender):
     async def disconnect(self) -> None:
         """Stop serving: every open stream gets its end, the port is free afterwards."""
         self._mark_disconnected()
-        self.crew.close()
+        if self.crew is not None:
+            self.crew.close()
         for task in (self._sweeper, self._arrivals):
             if task is not None:
                 task.cancel()
@@ -271,7 +273,7 @@ class AguiAdapter(FileSender):
         self.requests.adopt(thread.turns.values(), turn)
         if before is not None:  # it only held what the new turn has taken over (open_turn waits for any other)
             self._finish(before, "success")
-        self.crew.flush(thread)
+        self._tell_subagents(thread)
         return turn
 
     async def submit(self, turn: Turn) -> None:
@@ -460,7 +462,7 @@ class AguiAdapter(FileSender):
         cycle.turn.thread.end(cycle.turn, outcome, code, redact(message) if message else "")
         if record:
             self.archive.record(cycle.turn, outcome)
-        self.crew.flush(cycle.turn.thread)
+        self._tell_subagents(cycle.turn.thread)
 
     # -- out ------------------------------------------------------------------------------------------------
 
@@ -540,6 +542,11 @@ class AguiAdapter(FileSender):
         self._keep(asyncio.ensure_future(self.archive.deliver(turn.thread, message_id, content, sent=sent)))
         self._keep(asyncio.ensure_future(self._deliver_when_free(turn.thread, content, message_id, sent)))
         return message_id
+
+    def _tell_subagents(self, thread: Thread) -> None:
+        """A turn has begun, goes on or is over: what subagents did and could not be told yet is told."""
+        if self.crew is not None:
+            self.crew.flush(thread)
 
     def _tell_beside(self, thread: Thread, events: list[StreamEvent]) -> None:
         """What subagents did after their turn, while none runs: a short turn of its own, for the thread's feed."""
@@ -776,7 +783,7 @@ class AguiAdapter(FileSender):
 
     def _request_closed(self, pending: Pending) -> None:
         """A turn that was only made to hold a question ends with it (a confirmation ends its turn by itself)."""
-        self.crew.flush(pending.turn.thread)
+        self._tell_subagents(pending.turn.thread)
         cycle = self._cycles.get(pending.turn)
         if cycle is not None and pending.turn.on_unread is not None and not pending.turn.readers:
             self._unread(pending.turn)

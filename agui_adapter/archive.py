@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from . import attachments
-from .events import AguiStream, View
+from .beside import as_messages, mirrored, mirrors, with_beside
+from .events import View
 from .files import Files
 from .hermes_history import Sessions
 from .history import (
@@ -31,107 +32,16 @@ from .history import (
     without_reasoning,
 )
 from .pairing import Streamed, pair
-from .reasoning import beginning
 from .session import Thread, Turn
 from .store import Store, ThreadRecord
-from .stream import (
-    Attachment,
-    MessageChunk,
-    MessageStart,
-    Outcome,
-    ReasoningChunk,
-    ReasoningStart,
-    StreamEvent,
-    ToolCall,
-)
+from .stream import Attachment, Outcome
+from .turn_messages import anchor_at, kept_messages, streamed_by, turn_messages, with_heard
 
 logger = logging.getLogger("hermes_agui")
 
 T = TypeVar("T")
 
 _ALL = View()
-
-
-def kept_messages(turn: Turn, until: int | None = None, view: View = _ALL) -> list[Message]:
-    """What a turn streamed so far, as a client holds it; without reasoning."""
-    stream = AguiStream(turn.thread.thread_id, turn.id, prefix=turn.id, view=view)
-    for event in turn.log.events(until=until):
-        stream.feed_past_parks(event)
-    messages = stream.messages()
-    for message in messages:
-        if message["role"] == "tool":
-            message["id"] = turn.answered_by.get(message["toolCallId"], message["id"])
-    return messages
-
-
-def turn_messages(turn: Turn, until: int | None = None, view: View = _ALL) -> list[Message]:
-    """The same with reasoning, each stretch before the assistant message that came next."""
-    messages = kept_messages(turn, until, view)
-    if view.reasoning == "off":
-        return messages
-    there = {message["id"] for message in messages}
-    before: dict[str, list[Message]] = {}
-    waiting: list[Message] = []
-    for stretch, anchor in _stretches(turn.log.events(until=until)):
-        if view.reasoning == "summary":
-            stretch["content"] = beginning(stretch["content"])
-        waiting += [stretch] if stretch["content"] else []
-        if anchor in there:
-            before.setdefault(anchor, []).extend(waiting)
-            waiting = []
-    return [one for message in messages for one in (*before.get(message["id"], ()), message)] + waiting
-
-
-def with_heard(turn: Turn, messages: Sequence[Message], until: int | None = None) -> list[Message]:
-    """A turn's messages and what the user said meanwhile, each behind what had been said by then."""
-    made = list(messages)
-    for position, message in turn.heard:
-        if (until is None or position <= until) and all(one["id"] != message["id"] for one in made):
-            made.insert(_place(made, _anchor(turn, position)), message)
-    return made
-
-
-def _anchor(turn: Turn, position: int) -> str:
-    """The id of the newest message at a position; empty when the turn had none."""
-    kept = kept_messages(turn, position)
-    return str(kept[-1]["id"]) if kept else ""
-
-
-def _place(messages: Sequence[Message], anchor: str) -> int:
-    """Behind this message; a step's results belong to it."""
-    place = next((index + 1 for index, message in enumerate(messages) if message["id"] == anchor), 0)
-    while place < len(messages) and messages[place]["role"] == "tool":
-        place += 1
-    return place
-
-
-def _stretches(events: Sequence[StreamEvent]) -> list[tuple[Message, str]]:
-    """Reasoning messages, each with the id of the assistant message that came first behind it; "" for none yet."""
-    found: list[tuple[Message, str]] = []
-    open_from, known, text_id = 0, set(), ""
-    for event in events:
-        if isinstance(event, ReasoningStart):
-            found.append(({"id": event.message_id, "role": "reasoning", "content": ""}, ""))
-        elif isinstance(event, ReasoningChunk) and found:
-            found[-1][0]["content"] += event.text
-        elif isinstance(event, MessageStart):
-            text_id = event.message_id
-        elif isinstance(event, MessageChunk | ToolCall):
-            message_id = event.message_id if isinstance(event, ToolCall) else text_id
-            if message_id and message_id not in known:
-                known.add(message_id)
-                found[open_from:] = [(stretch, message_id) for stretch, _ in found[open_from:]]
-                open_from = len(found)
-    return found
-
-
-def _streamed(turn: Turn) -> Streamed:
-    reasoning: dict[str, str] = {}
-    for stretch, anchor in _stretches(turn.log.events()):
-        if anchor and stretch["content"]:
-            reasoning.setdefault(anchor, stretch["id"])
-    client = {event.call_id for event in turn.log.events() if isinstance(event, ToolCall) and event.client}
-    return Streamed(kept_messages(turn), reasoning, client)
 
 
 class Archive:
@@ -262,17 +172,17 @@ class Archive:
                 if messages:
                     inputs[row_id] = self._linked(thread, messages)
         facts = {row_id: from_json(text) for row_id, text in self.store.facts(lineage).items()} if lineage else {}
-        late = _mirrored(self.store.late(thread.chat_id), rows, ids)
+        late = mirrored(self.store.late(thread.chat_id), rows, ids)
         hidden = self.store.unsolicited(lineage) & users if lineage else set()
         # A message that a client sent is shown, whatever it looks like.
         told = [replace(row, aside=False, summary=False) if row.id in inputs else row for row in rows]
         shown = [row for row in visible(told) if row.id not in hidden]
         made = messages_of(shown, Told(ids, inputs, outcomes, facts))
-        beside = [(after, self._linked(thread, [message])) for after, message in _as_messages(late)]
+        beside = [(after, self._linked(thread, [message])) for after, message in as_messages(late)]
         beside += [(after, self._linked(thread, said)) for after, said in self.store.beside(thread.chat_id, lineage)]
         beside += self._files_sent(thread, turn_of, shown)
         if beside:
-            made = _with_beside(made, shown, ids, inputs, sorted(beside, key=lambda one: one[0]))
+            made = with_beside(made, shown, ids, inputs, sorted(beside, key=lambda one: one[0]))
         return seen_by(made, self._sight, {call for fact in facts.values() for call in fact.client})
 
     def _linked(self, thread: Thread, messages: list[Message]) -> list[Message]:
@@ -321,7 +231,7 @@ class Archive:
 
     def _record(self, turn: Turn, outcome: Outcome) -> None:
         try:
-            thread, streamed = turn.thread, _streamed(turn)
+            thread, streamed = turn.thread, streamed_by(turn)
             last = streamed.messages[-1:] or turn.inputs[-1:]
             session = self.sessions.session_id(self._key_of(thread))
             rows = self.sessions.rows(session, after=thread.last_row)
@@ -348,7 +258,7 @@ class Archive:
                 self.store.add_beside(turn.id, thread.chat_id, session, before, () if own else streamed.messages)
             heard = [(position, one) for position, one in turn.heard if one["id"] not in paired.ids.values()]
             for number, (position, message) in enumerate(heard):
-                after = self._row_behind(own, paired.ids, _anchor(turn, position))
+                after = self._row_behind(own, paired.ids, anchor_at(turn, position))
                 self.store.add_beside(f"{turn.id}-{number}", thread.chat_id, session, after, [message])
             thread.last_row = max(thread.last_row, self.sessions.last_row(session))
             self.store.place_files(turn.id, max((row.id for row in own), default=thread.last_row))
@@ -466,7 +376,8 @@ class Archive:
         """Rename or put aside, in the index and in Hermes."""
 
         def work() -> None:
-            self.store.touch_thread(thread.chat_id, thread.principal.id, thread.thread_id)
+            if self.store.thread(thread.chat_id) is None:  # a new name is no use of it: it keeps its place in lists
+                self.store.touch_thread(thread.chat_id, thread.principal.id, thread.thread_id)
             self.store.set_thread(thread.chat_id, title=title, archived=archived)
             session = self.sessions.session_id(self._key_of(thread))
             if session:
@@ -572,7 +483,7 @@ class Archive:
                     return
             newest = after = max(thread.last_row, self.sessions.last_row(session))
             rows = self.sessions.rows(session) if sent else []
-            mirror = next((row for row in rows if _mirrors(row, text, sent)), None)
+            mirror = next((row for row in rows if mirrors(row, text, sent)), None)
             if mirror is not None:
                 after = mirror.id - 1
             self.store.add_late(thread.chat_id, message_id, after, text)
@@ -590,54 +501,7 @@ def _quietly(work: Callable[[], None]) -> None:
         logger.exception("agui: the archive failed")
 
 
-def _mirrored(
-    late: Sequence[tuple[str, int, str]], rows: Sequence[Row], ids: dict[int, str]
-) -> list[tuple[str, int, str]]:
-    """Late messages that the history has not. One that it has (``send_message`` writes what it sends into the session
-    of the chat, gateway/mirror.py) gives its id to the row."""
-    left = []
-    for message_id, after, text in late:
-        for row in rows:
-            if row.id > after and row.id not in ids and _mirrors(row, text):
-                ids[row.id] = message_id
-                break
-        else:
-            left.append((message_id, after, text))
-    return left
-
-
-def _mirrors(row: Row, text: str, since: float = 0.0) -> bool:
-    spoken = row.role == "assistant" and not row.calls and row.timestamp >= since
-    return spoken and row.content.strip() == text.strip()
-
-
-def _as_messages(late: Sequence[tuple[str, int, str]]) -> list[tuple[int, Message]]:
-    return [(after, {"id": message_id, "role": "assistant", "content": text}) for message_id, after, text in late]
-
-
 def _with_input(rows: Sequence[Row], inputs: Sequence[Message]) -> list[Row]:
     """A turn's rows; the first that stands in a user's place is what the turn was given, whatever it looks like."""
     first = next((row.id for row in rows if row.role == "user"), 0) if inputs else 0
     return [replace(row, aside=False) if row.id == first else row for row in rows]
-
-
-def _with_beside(
-    made: list[Message],
-    rows: Sequence[Row],
-    ids: dict[int, str],
-    inputs: dict[int, list[Message]],
-    beside: Sequence[tuple[int, list[Message]]],
-) -> list[Message]:
-    """Messages that Hermes's history has not, each behind the row that it came after."""
-    order = {ids.get(row.id, f"row-{row.id}"): row.id for row in rows}
-    for row_id, messages in inputs.items():
-        order.update((message["id"], row_id) for message in messages)
-    merged: list[Message] = []
-    waiting = list(beside)
-    position = 0
-    for message in made:
-        position = max(position, order.get(message["id"], position))
-        while waiting and waiting[0][0] < position:
-            merged += waiting.pop(0)[1]
-        merged.append(message)
-    return merged + [message for _, messages in waiting for message in messages]

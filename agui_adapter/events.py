@@ -629,7 +629,7 @@ class AguiStream:
         known = {clean(request.id): request for request in (*waiting, *self._requests.values())}
         for made in asked:
             self._step_message = ""
-            message_id, text = self._mint("m"), clean(in_words(known[made["id"]]))
+            message_id, text = self._mint("m"), clean(in_words(known[clean(made["id"])]))
             self._kept[message_id] = _Kept(message_id, text=[text])
             self._emit("TEXT_MESSAGE_START", messageId=message_id, role="assistant")
             self._emit("TEXT_MESSAGE_CONTENT", messageId=message_id, delta=text)

@@ -94,8 +94,10 @@ class Runs:
         tools = read_tools(asked.tools, taken)
         thread = adapter.threads.get(principal, asked.thread_id)
         explicit = request.headers.get("Idempotency-Key", "").strip()[:200]
-        key = f"key:{explicit}" if explicit else f"run:{thread.chat_id}:{asked.run_id}"
-        claim, earlier = await self._claim(principal.id, key, hashlib.sha256(body).hexdigest(), bool(explicit))
+        digest = hashlib.sha256(body).hexdigest()
+        # Without a key the body is part of it: CopilotKit resumes under the run id that was interrupted.
+        key = f"key:{explicit}" if explicit else f"run:{thread.chat_id}:{asked.run_id}:{digest}"
+        claim, earlier = await self._claim(principal.id, key, digest)
         if earlier is not None:
             return await self._replay(request, thread, asked, earlier)
         assert claim is not None
@@ -150,33 +152,27 @@ class Runs:
 
     # -- the same run again -------------------------------------------------------------------------------------
 
-    async def _claim(
-        self, principal: str, key: str, digest: str, explicit: bool
-    ) -> tuple[_Claim | None, RunRecord | None]:
+    async def _claim(self, principal: str, key: str, digest: str) -> tuple[_Claim | None, RunRecord | None]:
         """Take a key, or the record of the run that has it. Raises AguiError 409 for another body under it."""
-        while (running := self._claims.get((principal, key))) is not None and running.digest == digest:
+        while (running := self._claims.get((principal, key))) is not None:
+            if running.digest != digest:
+                raise _taken()
             record = await asyncio.shield(running.done)
             if record is not None:
                 return None, record
         future: asyncio.Future[RunRecord | None] = asyncio.get_running_loop().create_future()
-        claim = _Claim(principal, key, digest, future)
-        if running is None:
-            self._claims[(principal, key)] = claim
+        claim = self._claims[(principal, key)] = _Claim(principal, key, digest, future)
         try:
             found = await self._adapter.archive.run(lambda: self._adapter.archive.store.run(principal, key))
         except BaseException:
             self._release(claim)
             raise
-        if found is None and running is None:
+        if found is None:
             return claim, None
-        if found is not None and found.digest == digest:
-            self._release(claim)
-            return None, found
-        if explicit:
-            self._release(claim)
-            message = "This Idempotency-Key was used for another request; take a new one."
-            raise AguiError(409, "idempotency_conflict", message)
-        return claim, None
+        self._release(claim)
+        if found.digest != digest:
+            raise _taken()
+        return None, found
 
     def _kept(self, claim: _Claim, turn: Turn, position: int, run_id: str) -> None:
         record = RunRecord(claim.digest, turn.thread.chat_id, turn.id, position, run_id)
@@ -389,6 +385,11 @@ class Runs:
             state=prepared.state,
             tells_state=prepared.tells_state,
         )
+
+
+def _taken() -> AguiError:
+    message = "This Idempotency-Key was used for another request; take a new one."
+    return AguiError(409, "idempotency_conflict", message)
 
 
 def _snapshots(stream: AguiStream, client: Sequence[Message], wanted: Sequence[Message]) -> list[bytes]:

@@ -38,6 +38,7 @@ class Subagents:
         self._activity_id = activity_id
         self._open: dict[str, Event] = {}  # by id: as announced
         self._ended: dict[str, Event] = {}  # by id: as ended, in this run
+        self._told: set[str] = set()  # who was announced to the client in this run
         self._shown: dict[str, tuple[str, Event]] = {}  # by id: the activity's id and content
 
     def feed(self, event: SubagentEvent) -> list[Event]:
@@ -63,12 +64,12 @@ class Subagents:
     def catch_up(self, held: Subagents) -> list[Event]:
         """What makes a client, which has what ``held`` has told it, hold what this one has told."""
         out: list[Event] = []
-        told = held._open.keys() | held._ended.keys()
+        self._told = set(held._told)
         for subagent_id, event in self._open.items() if self._announced else ():
-            if subagent_id not in told:
-                unknown = event.get("parentSubagentRunId") not in told
+            if subagent_id not in self._told:
+                unknown = event.get("parentSubagentRunId") not in self._told
                 out.append({k: v for k, v in event.items() if not (unknown and k == "parentSubagentRunId")})
-                told |= {subagent_id}
+                self._told.add(subagent_id)
         for subagent_id, event in self._ended.items() if self._announced else ():
             if subagent_id in held._open:
                 out.append(event)
@@ -89,12 +90,13 @@ class Subagents:
         if subagent.goal and self._shows == "full":
             event["description"] = clean(subagent.goal)
         parent = clean(subagent.parent.id) if subagent.parent is not None else ""
-        if parent in self._open or parent in self._ended:
+        if parent in self._told:
             event["parentSubagentRunId"] = parent
         call_id = self._call_of(subagent.call_id)
         if call_id:
             event["parentToolCallId"] = call_id
         self._open[subagent_id] = event
+        self._told.add(subagent_id)
         return [*out, event] if self._announced else out
 
     def _end(self, subagent_id: str, event: Event) -> list[Event]:

@@ -90,7 +90,12 @@ def talk(
     """
     spec = {"runtimeUrl": runtime_url, "agent": agent, "threadId": thread_id, "turns": list(turns)}
     done = subprocess.run(
-        _command("talk.mjs"), input=json.dumps(spec), capture_output=True, text=True, timeout=timeout, env=_environment()
+        _command("talk.mjs"),
+        input=json.dumps(spec),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=_environment(),
     )
     assert done.returncode == 0, f"talk.mjs failed:\n{done.stdout}\n{done.stderr}"
     assert done.stderr == "", done.stderr

@@ -104,6 +104,12 @@ class TestRefusals:
             ("cors_origins", ["https://app.example/path"], "a list of origins"),
             ("cors_origins", [1], "a list of origins"),
             ("allowed_hosts", ["https://hermes.example"], "a list of host names"),
+            ("reasoning", "some", "full, summary or off"),
+            ("long_tool_seconds", -1, "seconds from 0 (never)"),
+            ("allow_overrides", ["model", "api_key"], "a list of names out of model, reasoning_effort"),
+            ("allow_overrides", True, "a list of names"),
+            ("undeclared_client", "1.0", "0.0.59, 0.0.53 or 0.0.45"),
+            ("undeclared_client", 0.59, "0.0.59, 0.0.53 or 0.0.45"),
         ],
     )
     def test_a_wrong_value_names_key_value_and_what_is_allowed(self, key: str, value: Any, allowed: str) -> None:

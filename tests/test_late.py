@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agui_adapter.adapter import AguiAdapter
-from agui_adapter.archive import _mirrored
+from agui_adapter.beside import mirrored
 from agui_adapter.history import Row
 from agui_adapter.log import EventLog
 from agui_adapter.session import Principal, chat_id_for, plain_names
@@ -88,7 +88,7 @@ def test_a_mirror_gives_its_row_to_the_message() -> None:
         Row(4, "s", "assistant", "OK"),
     ]
     ids = {2: "m2"}
-    left = _mirrored([("late-1", 2, "OK"), ("late-2", 2, "OK"), ("late-3", 2, "OK"), ("late-4", 1, "other")], rows, ids)
+    left = mirrored([("late-1", 2, "OK"), ("late-2", 2, "OK"), ("late-3", 2, "OK"), ("late-4", 1, "other")], rows, ids)
     assert ids == {2: "m2", 3: "late-1", 4: "late-2"}
     assert left == [("late-3", 2, "OK"), ("late-4", 1, "other")]
 

@@ -13,11 +13,12 @@ let run = -1;
 const print = (line) => process.stdout.write(JSON.stringify({ run, ...line }) + "\n");
 captureConsole((warning) => print({ warning }));
 
+globalThis.window = {}; // the core connects in browsers only
 const spec = await readStdin();
 const core = new CopilotKitCore({ runtimeUrl: spec.runtimeUrl });
 core.subscribe({ onError: ({ error, code }) => print({ failed: `${code}: ${error.message}` }) });
 for (const end = Date.now() + 30_000; core.runtimeConnectionStatus !== "connected"; ) {
-  if (Date.now() > end) throw new Error(`the runtime is ${core.runtimeConnectionStatus}`);
+  if (Date.now() > end) throw new Error(`not connected: ${core.runtimeConnectionStatus}`);
   await new Promise((resolve) => setTimeout(resolve, 20));
 }
 const agent = core.getAgent(spec.agent);

@@ -103,7 +103,7 @@ class Recorder:
                     if exchange is not None:
                         exchange.ended.set()
 
-            do_GET = do_POST = _pass  # noqa: N815 (http.server's names)
+            do_GET = do_POST = _pass
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass

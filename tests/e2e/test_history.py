@@ -216,6 +216,19 @@ def test_a_turn_that_waits_for_an_approval(gateway: Gateway) -> None:
     same(chat)
 
 
+def test_an_answer_that_was_typed_stays_in_sight(gateway: Gateway) -> None:
+    """It went to the agent as a tool's result; what the user wrote is shown all the same, and nobody is corrected."""
+    chat = Chat(gateway)
+    ask = {"tools": [call("clarify", {"question": "Which?", "choices": ["a", "b"]})]}
+    chat.say(script(ask, {"reasoning": "b, then.", "text": "I take b."}))
+    assert same(chat)["status"] == "parked"
+    chat.say("b, please").succeeded()
+    assert "b, please" in [message["content"] for message in same(chat)["messages"] if message["role"] == "user"]
+    run = chat.say(script({"text": "On."})).succeeded()
+    assert not run.of("MESSAGES_SNAPSHOT")
+    same(chat)
+
+
 def test_what_the_operator_hides_is_hidden_in_the_past_too(make_gateway: Callable[..., Gateway]) -> None:
     look = {"reasoning": "secret thought", "text": "I look.", "tools": [call("terminal", {"command": "echo s3cr3t"})]}
     steps = (look, {"text": "Done."})

@@ -16,8 +16,8 @@ from tests.e2e.helpers import Chat, script
 pytestmark = pytest.mark.slow
 
 THREADS = 500
-# What Hermes itself keeps of a session (its cached agent, at most 128 of them, with tools and client) is the most of it;
-# what is ours of an idle thread is measured alone, in tests/test_memory.py.
+# What Hermes itself keeps of a session (its cached agent, with tools and client) is the most of it; what is ours of an
+# idle thread is measured alone, in tests/test_memory.py.
 BYTES_A_THREAD = 700_000
 
 

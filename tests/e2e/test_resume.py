@@ -312,7 +312,11 @@ def test_the_official_clients_list_after_a_reload_equals_the_one_before(
 ) -> None:
     """A page that reloads: a fresh agent, seeded with GET's messages, goes on without a warning or a correction."""
     chat = Chat(gateway)
-    look = {"reasoning": "Hm.", "text": "I look.", "tools": [call("terminal", {"command": "echo x"})] * 2}
+    look = {
+        "reasoning": "Hm.",
+        "text": "I look.",
+        "tools": [call("terminal", {"command": f"echo {n}"}) for n in (1, 2)],
+    }
     texts = (
         script(look, {"text": "Done."}),
         "/help",
