@@ -31,7 +31,7 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev js
 	$(PYTEST) -m "not slow" $(TESTS)
 
-test-all: $(VENV)/.dev js
+test-all: $(VENV)/.dev js copilotkit
 	$(PYTEST) $(TESTS)
 
 check: $(VENV)/.dev
@@ -44,7 +44,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) tests/js/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) tests/js/node_modules tests/copilotkit/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # --- setting up ---
@@ -68,8 +68,8 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,mcp]'
 	@touch $@
 
-# The tests marked `node` skip themselves with a reason where Node is missing.
-.PHONY: js
+# The tests marked `node` and `copilotkit` skip themselves with a reason where Node is missing.
+.PHONY: js copilotkit
 js:
 	@if command -v npm >/dev/null && [ -e tests/js/package-lock.json ]; then \
 		$(MAKE) --no-print-directory tests/js/node_modules/.stamp; \
@@ -77,4 +77,13 @@ js:
 
 tests/js/node_modules/.stamp: tests/js/package-lock.json
 	npm ci --prefix tests/js --no-audit --no-fund
+	@touch $@
+
+# About 280 MB, for `test-all` alone.
+copilotkit:
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory tests/copilotkit/node_modules/.stamp; \
+		else echo "npm is missing: the tests with CopilotKit will be skipped" >&2; fi
+
+tests/copilotkit/node_modules/.stamp: tests/copilotkit/package-lock.json
+	npm ci --prefix tests/copilotkit --no-audit --no-fund
 	@touch $@

@@ -163,6 +163,7 @@ class AguiStream:
         self._old_plans = {str(message.get("id")) for message in base if message.get("activityType") == PLAN}
         self._plans: dict[str, tuple[str, dict[str, Any]]] = {}  # what the client holds of a plan, with its id there
         self._first_state = self.state = state  # the document as the client has it; None while it has none
+        self._told_state = peer.bare_deltas  # a delta may come: this run has told the whole document, or need not
         self._usage: list[TokenUsage] = []
         self._revised = False
         self._activities = {str(message.get("id")) for message in base if message.get("role") == "activity"}
@@ -266,7 +267,7 @@ class AguiStream:
         self._stop_text()
         self._stop_reasoning()
         frames = self._out
-        held, step = self._subagents, self._step
+        held, step, reasoned = self._subagents, self._step, self._reasoned
         self.__dict__.update(vars(fresh))
         frames += self.snapshot()
         self._out = []
@@ -289,7 +290,7 @@ class AguiStream:
             # Opening a closed message again appends to it (client 1.0.0 and 0.0.59, measured).
             frames.append(frame({"type": "TEXT_MESSAGE_START", "messageId": self._text.id, "role": "assistant"}))
         # Reasoning is not in the snapshot: what comes of it now is a stretch of its own.
-        self._out, self._reasoning = [], ""
+        self._out, self._reasoning, self._reasoned = [], "", reasoned
         return frames
 
     # -- text ------------------------------------------------------------------------------------------------
@@ -489,13 +490,14 @@ class AguiStream:
         known = self.state is not None and self.state is event.before
         small = 0 < len(event.patch) <= MAX_OPERATIONS and all(operation["path"] for operation in event.patch)
         self.state = event.state
-        if known and small:
+        if known and small and self._told_state:
             self._emit("STATE_DELTA", delta=orjson.Fragment(wire(list(event.patch))))
         else:
             self._out += self.state_snapshot(event.state)
 
     def state_snapshot(self, state: Any) -> list[bytes]:
         """The whole document."""
+        self._told_state = True
         return [frame({"type": "STATE_SNAPSHOT", "snapshot": orjson.Fragment(wire(state))})]
 
     def _on_plan(self, event: PlanChanged) -> None:

@@ -24,7 +24,9 @@ class Peer:
     ``cancelled_outcome``: ``RUN_FINISHED.outcome`` may be ``cancelled``. ``pending_tool_calls``: it may name them.
     ``part_results``: a tool result may be a list of parts. ``file_sources``: a restated message may hold a source of
     type ``file``. ``subagents``: ``SUBAGENT_*``; 0.0.59 reads them but nothing tells it from 0.0.53, which dies of
-    them. ``interrupts``: what is asked is read from the outcome; a peer without it is asked in words too.
+    them. ``bare_deltas``: the first that a run tells of the state may be a delta; a CopilotKit runtime on 0.0.59
+    applies each run's deltas to ``{}`` when the run has ended (``compactEvents``), and its process dies of one that
+    does not fit there. ``interrupts``: what is asked is read from the outcome; a peer without it is asked in words too.
     """
 
     version: str = ""
@@ -33,6 +35,7 @@ class Peer:
     part_results: bool = False
     file_sources: bool = False
     subagents: bool = False
+    bare_deltas: bool = False
     interrupts: bool = True
 
 
@@ -43,6 +46,7 @@ MODERN = Peer(
     part_results=True,
     file_sources=True,
     subagents=True,
+    bare_deltas=True,
 )
 OLD = Peer()
 OLDEST = Peer("0.0.53", interrupts=False)

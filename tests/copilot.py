@@ -21,6 +21,15 @@ INSTALL_SECONDS = 900
 START_SECONDS = 60
 
 
+def usable() -> bool:
+    """Node is there, and as new as these packages want it."""
+    executable = node()
+    if executable is None:
+        return False
+    version = subprocess.run([executable, "--version"], capture_output=True, text=True, timeout=30).stdout
+    return int(version.lstrip("v").partition(".")[0] or 0) >= 20
+
+
 def _command(script: str) -> list[str]:
     executable = node()
     assert executable, "node is not on PATH"
@@ -49,7 +58,12 @@ class Runtime:
     def __enter__(self) -> Self:
         command = [*_command("runtime.mjs"), json.dumps({"agents": self._agents})]
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_environment()
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=_environment(),
         )
         timer = threading.Timer(START_SECONDS, self._process.kill)
         timer.start()
@@ -81,14 +95,14 @@ class Runtime:
 
 
 def talk(
-    runtime_url: str, agent: str, thread_id: str, turns: Sequence[Mapping[str, Any]], timeout: float = 90
+    runtime: Runtime, agent: str, thread_id: str, turns: Sequence[Mapping[str, Any]], timeout: float = 90
 ) -> list[RunRecord]:
     """A new page that opens the thread and has these turns on it. The first record is what the thread had.
 
     A turn is {messages?, merge?, tools?, results?, answers?, context?, forwardedProps?}; the page's core runs the agent
     as often as the turn needs. Blocks.
     """
-    spec = {"runtimeUrl": runtime_url, "agent": agent, "threadId": thread_id, "turns": list(turns)}
+    spec = {"runtimeUrl": runtime.url, "agent": agent, "threadId": thread_id, "turns": list(turns)}
     done = subprocess.run(
         _command("talk.mjs"),
         input=json.dumps(spec),
@@ -97,6 +111,6 @@ def talk(
         timeout=timeout,
         env=_environment(),
     )
-    assert done.returncode == 0, f"talk.mjs failed:\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, f"talk.mjs failed:\n{done.stdout}\n{done.stderr}\n{''.join(runtime.said)}"
     assert done.stderr == "", done.stderr
     return records_of(done.stdout, range(-1, len(turns)))

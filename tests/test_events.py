@@ -27,6 +27,7 @@ from agui_adapter.stream import (
     MessageStop,
     Outcome,
     ReasoningChunk,
+    ReasoningSealed,
     ReasoningStart,
     ReasoningStop,
     StreamEvent,
@@ -641,3 +642,13 @@ async def test_a_merged_log_says_the_same_as_the_whole_one() -> None:
     check(frames, MODERN, [], allowed=("message-reopened",))
     undisturbed.feed(TurnFinished())
     assert told(reduce(decode(frames))) == undisturbed.messages()
+
+
+def test_sealed_reasoning_that_a_reader_missed_is_not_told_without_it() -> None:
+    made = stream()
+    seen: list[StreamEvent] = [ReasoningStart("r-1"), ReasoningChunk("a"), ReasoningStop()]
+    missed: list[StreamEvent] = [ReasoningStart("r-2"), ReasoningChunk("b"), ReasoningStop()]
+    play(made, seen)
+    made.resync([*seen, *missed])
+    told_ = [frame for name in ("r-1", "r-2") for frame in made.feed(ReasoningSealed(name, "x"))]
+    assert [event["entityId"] for event in decode(told_)] == ["r-1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from agui_adapter.events import AguiStream
 from agui_adapter.peers import MODERN, OLD, OLDEST, UNDECLARED, Peer, peer_of, readable
 from agui_adapter.stream import (
     Request,
+    StateChanged,
     StreamEvent,
     Subagent,
     SubagentFinished,
@@ -48,7 +50,15 @@ def test_by_default_an_undeclared_client_is_the_one_in_wide_use() -> None:
     assert peer_of(None) is OLD and UNDECLARED["0.0.59"] is OLD
 
 
-SHAPES = ("cancelled_outcome", "pending_tool_calls", "part_results", "file_sources", "subagents", "interrupts")
+SHAPES = (
+    "cancelled_outcome",
+    "pending_tool_calls",
+    "part_results",
+    "file_sources",
+    "subagents",
+    "bare_deltas",
+    "interrupts",
+)
 
 
 def test_the_table() -> None:
@@ -59,6 +69,7 @@ def test_the_table() -> None:
         "part_results": [True, False, False],
         "file_sources": [True, False, False],
         "subagents": [True, False, False],
+        "bare_deltas": [True, False, False],
         "interrupts": [True, True, False],
     }
 
@@ -82,6 +93,21 @@ class TestEachShape:
         announced = [event["type"] for event in events if event["type"].startswith("SUBAGENT")]
         assert announced == (["SUBAGENT_STARTED", "SUBAGENT_FINISHED"] if peer.subagents else [])
         assert [event["type"] for event in events if event["type"].startswith("ACTIVITY")]
+
+    def test_state(self, peer: Peer) -> None:
+        """Each run of an old peer begins its changes with the whole document: it is all that such a run is kept as."""
+        documents: list[dict[str, Any]] = [{"a": {"b": n}} for n in range(3)]
+        stream = AguiStream("t", "r", prefix="turn", peer=peer, state=documents[0])
+        events = [
+            StateChanged(after, ({"op": "replace", "path": "/a/b", "value": after["a"]["b"]},), before)
+            for before, after in pairwise(documents)
+        ]
+        told = decode([frame for event in events for frame in stream.feed(event)])
+        assert [event["type"] for event in told] == [
+            "STATE_DELTA" if peer.bare_deltas else "STATE_SNAPSHOT",
+            "STATE_DELTA",
+        ]
+        assert peer.bare_deltas or told[0]["snapshot"] == documents[1]
 
     def test_questions(self, peer: Peer) -> None:
         events = events_of(peer, TurnParked((QUESTION,)))

@@ -1,6 +1,7 @@
 // A CopilotKit runtime on a free loopback port, as an application's server has it, with agents that are gateways.
 //
-// argument: {agents: {name: {url, headers?, tools?: {name: metadata}}}}; stdout: {url}, one line. Runs until SIGTERM.
+// argument: {agents: {name: {url, headers?, tools?: {name: metadata}}}}; stdout: {url}, one line. Runs until SIGTERM or
+// until stdin ends, so that it never outlives the tests.
 // `tools` is how a runtime tells what its page cannot: CopilotKit's page sends no `metadata` with a tool.
 
 import { createServer } from "node:http";
@@ -28,3 +29,4 @@ server.listen(0, "127.0.0.1", () => {
   console.log(JSON.stringify({ url: `http://127.0.0.1:${server.address().port}${BASE}` }));
 });
 process.on("SIGTERM", () => process.exit(0));
+process.stdin.on("end", () => process.exit(0)).resume();

@@ -18,7 +18,7 @@ const spec = await readStdin();
 const core = new CopilotKitCore({ runtimeUrl: spec.runtimeUrl });
 core.subscribe({ onError: ({ error, code }) => print({ failed: `${code}: ${error.message}` }) });
 for (const end = Date.now() + 30_000; core.runtimeConnectionStatus !== "connected"; ) {
-  if (Date.now() > end) throw new Error(`not connected: ${core.runtimeConnectionStatus}`);
+  if (Date.now() > end || core.runtimeConnectionStatus === "error") throw new Error(`not connected: ${core.runtimeConnectionStatus}`);
   await new Promise((resolve) => setTimeout(resolve, 20));
 }
 const agent = core.getAgent(spec.agent);
