@@ -1,6 +1,6 @@
 """What a user does with a thread beside talking, over HTTP: branch, compress, subagents, processes; and the commands.
 
-Thin: `hermes_actions.py` knows how Hermes does it. Another principal's thread, child or process answers exactly as one
+Thin: `hermes/actions.py` knows how Hermes does it. Another principal's thread, child or process answers exactly as one
 that does not exist. On the gateway's loop.
 """
 
@@ -14,7 +14,7 @@ from aiohttp import web
 
 from .branches import branch
 from .errors import AguiError
-from .hermes_actions import Actions
+from .hermes.actions import Actions
 from .inputs import MAX_ID_CHARS
 from .run import wait_ready
 from .session import Thread, chat_id_for

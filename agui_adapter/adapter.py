@@ -30,7 +30,7 @@ from .crew import Crew
 from .cycle import Cycle
 from .files import FileError, Files, Owner, Shelf, refusal
 from .hermes import Bridge, redact, session_key_here
-from .hermes_ask import (
+from .hermes.ask import (
     CONFIRM_SECONDS,
     approval_choices,
     approval_seconds,
@@ -40,9 +40,9 @@ from .hermes_ask import (
     resolve_oldest,
     server_tool_names,
 )
-from .hermes_history import Sessions, home
-from .hermes_media import message_type, without_tags
-from .hermes_observe import Others, Watcher
+from .hermes.history import Sessions, home
+from .hermes.media import message_type, without_tags
+from .hermes.observe import Others, Watcher
 from .log import EventLog
 from .long_tools import LongTools
 from .media_in import Taken, take_in
@@ -699,7 +699,7 @@ class AguiAdapter(FileSender):
         allow_permanent: bool = True,
         smart_denied: bool = False,
     ) -> SendResult:
-        """A dangerous command waits. The hook has asked already (see hermes_ask); else it is asked here, unbound."""
+        """A dangerous command waits. The hook has asked already (see hermes/ask.py); else it is asked here, unbound."""
         thread = self.threads.by_chat(chat_id)
         if thread is None:
             return SendResult(success=False, error="no such AG-UI thread in this process")

@@ -18,7 +18,7 @@ from . import attachments
 from .beside import as_messages, mirrored, mirrors, with_beside
 from .events import View
 from .files import Files
-from .hermes_history import Sessions
+from .hermes.history import Sessions
 from .history import (
     Message,
     Row,

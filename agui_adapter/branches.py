@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from gateway.session import SessionSource
 
 from .archive import Archive
-from .hermes_actions import Actions, Copy
+from .hermes.actions import Actions, Copy
 from .history import visible
 from .session import Thread
 from .store import UNSOLICITED

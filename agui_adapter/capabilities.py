@@ -31,7 +31,7 @@ from aiohttp import web
 from . import __version__
 from .config import Settings
 from .encode import clean, dumps
-from .hermes_abilities import Abilities, abilities
+from .hermes.abilities import Abilities, abilities
 
 if TYPE_CHECKING:
     from .server import Server

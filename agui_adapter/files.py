@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from .filetypes import clean_mime, safe_name, sniffed
-from .hermes_media import Kind, kind_of
+from .hermes.media import Kind, kind_of
 from .store import FileRecord, Store
 from .stream import Attachment
 

@@ -40,8 +40,8 @@ class Overrides:
 
 @dataclass(frozen=True)
 class Forwarded:
-    """``ignored``: names that the operator does not allow. ``resume``: the answer of an older client, ``asks_resume`` if
-    there is one (null is an answer). ``context``: what of the rest the agent is told."""
+    """``ignored``: names that the operator does not allow. ``resume``: the answer of an older client, ``asks_resume``
+    if there is one (null is an answer). ``context``: what of the rest the agent is told."""
 
     overrides: Overrides = Overrides()
     ignored: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """A session's rows as the messages that a client knows. Pure.
 
-Hermes's session is the truth. Rows come from ``hermes_history.py``, what the store remembers of them (ids on the wire,
+Hermes's session is the truth. Rows come from ``hermes/history.py``, what the store remembers of them (ids on the wire,
 what each turn was given) from ``store.py``; which message a row is was found by ``pairing.py`` when its turn ended.
 """
 

@@ -52,7 +52,7 @@ class RunInput:
     resume: list[dict[str, Any]] = field(default_factory=list)
     left_out: tuple[str, ...] = ()
     state: Any = None
-    forwarded: Forwarded = Forwarded()
+    forwarded: Forwarded = field(default_factory=Forwarded)
 
     def tail(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The tool messages and the user messages behind the last assistant message."""

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from .filetypes import clean_mime, extension_of, safe_name, sniffed
-from .hermes_media import MAX_INLINE_BYTES, Fetched, FetchError, Kind, cache, fetch, inlined, is_text, shown_as_image
+from .hermes.media import MAX_INLINE_BYTES, Fetched, FetchError, Kind, cache, fetch, inlined, is_text, shown_as_image
 
 logger = logging.getLogger("hermes_agui")
 

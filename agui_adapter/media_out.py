@@ -14,7 +14,7 @@ from gateway.platforms.base import BasePlatformAdapter, SendResult
 
 from .attachments import shown
 from .files import FileError, Files, Owner
-from .hermes_media import allowed_path, is_web_address, local_path
+from .hermes.media import allowed_path, is_web_address, local_path
 from .stream import Attachment
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Observer: what other sessions of the gateway do, as threads that can be followed like one's own. Our state only.
 
-The seam (``hermes_observe.py``) reports their turns from the agents' threads; each becomes a turn with a log, so that
+The seam (``hermes/observe.py``) reports their turns from the agents' threads; each becomes a turn with a log, so that
 a feed, a snapshot and the archive work for it as for any other. Nothing here can reach the session that is watched.
 """
 

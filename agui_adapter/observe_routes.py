@@ -14,8 +14,8 @@ from aiohttp import web
 from .branches import branch
 from .errors import AguiError
 from .feed import Feed, past, position
-from .hermes_actions import Actions
-from .hermes_observe import Session
+from .hermes.actions import Actions
+from .hermes.observe import Session
 from .observe import session_id
 from .run import wait_ready
 from .session import Principal, Thread

@@ -15,7 +15,7 @@ from aiohttp import web
 from .answers import tool_answer
 from .errors import AguiError
 from .feed import Feed, past, position
-from .hermes_actions import Actions, is_command
+from .hermes.actions import Actions, is_command
 from .inputs import MAX_ID_CHARS
 from .interrupts import describe
 from .requests import read_answer

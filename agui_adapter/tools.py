@@ -1,7 +1,7 @@
 """Tools that the client executes (`RunAgentInput.tools`): what they are, and what the model gets as their result.
 
 They are offered to the model on this thread only and are never registered anywhere; waiting for their answer is
-``requests.py``'s, giving them to an agent ``hermes.py``'s. Pure.
+``requests.py``'s, giving them to an agent the seam's. Pure.
 """
 
 from __future__ import annotations

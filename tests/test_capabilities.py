@@ -8,7 +8,7 @@ import pytest
 
 from agui_adapter.capabilities import declared
 from agui_adapter.config import load
-from agui_adapter.hermes_abilities import Abilities
+from agui_adapter.hermes.abilities import Abilities
 
 SCHEMA = {"type": "object", "properties": {}}
 TOOLS = tuple((name, f"About {name}.", SCHEMA) for name in ("terminal", "delegate_task", "memory"))

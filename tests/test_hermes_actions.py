@@ -12,7 +12,7 @@ pytest.importorskip("gateway", reason="needs hermes-agent==0.19.0")
 
 from tools import delegate_tool
 
-from agui_adapter.hermes_actions import Actions, _copied, is_command
+from agui_adapter.hermes.actions import Actions, _copied, is_command
 
 
 class _Child:

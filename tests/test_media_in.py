@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agui_adapter.hermes_media import Fetched, FetchError, message_type
+from agui_adapter.hermes.media import Fetched, FetchError, message_type
 from agui_adapter.media_in import Taken, take_in
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40

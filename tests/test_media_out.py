@@ -12,7 +12,7 @@ from gateway.platforms.base import SendResult
 
 from agui_adapter.adapter import AguiAdapter
 from agui_adapter.events import AguiStream
-from agui_adapter.hermes_media import is_web_address, tagged_files, without_tags
+from agui_adapter.hermes.media import is_web_address, tagged_files, without_tags
 from agui_adapter.log import EventLog
 from agui_adapter.session import Principal, Thread
 from agui_adapter.stream import Attachment, MessageChunk, MessageRevised, ToolCall, ToolResult, TurnFinished

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("gateway", reason="needs hermes-agent==0.19.0")
 
-from agui_adapter.hermes import _Attachment
+from agui_adapter.hermes.hooks import _Attachment
 from agui_adapter.log import EventLog
 from agui_adapter.session import Principal, Thread
 from agui_adapter.stream import MessageChunk, ReasoningChunk

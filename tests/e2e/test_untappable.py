@@ -1,4 +1,4 @@
-"""A gateway that hands its turns to another Hermes (`gateway.proxy_url`): served as what it can do, and said at start."""
+"""A gateway that hands its turns to another Hermes (`gateway.proxy_url`): final texts only, and said at start."""
 
 from __future__ import annotations
 

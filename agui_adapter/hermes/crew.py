@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .crew import Crew
-from .session import Thread
+from ..crew import Crew
+from ..session import Thread
 
 Redact = Callable[[str], str]
 PREFIX = "subagent."
 
 
 def started(crew: Crew, thread: Thread, call_id: str, kwargs: Mapping[str, Any], redact: Redact) -> None:
-    """Hook ``subagent_start``. ``call_id``: of the delegating call, as on the wire, where the session's agent made it."""
+    """Hook ``subagent_start``. ``call_id``: of the delegating call on the wire, where the session's agent made it."""
     session, subagent_id = _text(kwargs, "child_session_id"), _text(kwargs, "child_subagent_id")
     role = _text(kwargs, "child_role")
     name = role if role and role != "leaf" else "subagent"

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from .hermes_history import Sessions
-from .observe import Observer, session_id
-from .tap import Call, Tap
+from ..observe import Observer, session_id
+from ..tap import Call, Tap
+from . import objects
+from .history import Sessions
 
 if TYPE_CHECKING:
-    from .hermes import Bridge
+    from .bridge import Bridge
 
 logger = logging.getLogger("hermes_agui")
 
@@ -57,34 +58,32 @@ class Watched:
 
     def answered(self, kwargs: dict[str, Any]) -> None:
         """``post_api_request``: the model's answer is whole."""
-        from . import hermes
-
         message = kwargs.get("assistant_message")
         # An answer of which no tool ran since was dropped and made again; a step that ran is committed already.
-        self.tap.next_request([], hermes._tool_names(self.agent))
+        self.tap.next_request([], objects.tool_names(self.agent))
         self.message = message
-        self.offered = [hermes._shown(call) for call in hermes._calls(message)]
+        self.offered = [objects.shown(call) for call in objects.calls_of(message)]
         self.tap.failure = None
         if not self.streams:
             reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
             if isinstance(reasoning, str):
                 self.tap.reason(reasoning)
-        self.tap.answered(hermes._text(getattr(message, "content", "") or ""), self.offered, hermes._usage(kwargs))
+        self.tap.answered(
+            objects.text_of(getattr(message, "content", "") or ""), self.offered, objects.usage_of(kwargs)
+        )
 
     def commit(self) -> None:
         """The step is in the history: its calls run next."""
-        from . import hermes
-
         message, self.message = self.message, None
         if message is None:
             return
-        calls = hermes._calls(message)
+        calls = objects.calls_of(message)
         left = {call.id for call in calls}
-        names = hermes._tool_names(self.agent)
+        names = objects.tool_names(self.agent)
         unknown = [call for call in self.offered if call.id not in left and call.name not in names]
         self.tap.committed(
-            [hermes._shown(call) for call in calls],
-            [(call, hermes._unknown_tool(call.name, names)) for call in unknown],
+            [objects.shown(call) for call in calls],
+            [(call, objects.unknown_tool(call.name, names)) for call in unknown],
         )
         self.offered = []
 
@@ -98,35 +97,27 @@ class Watched:
 
     def tool_done(self, kwargs: dict[str, Any]) -> None:
         """``post_tool_call``: the result before the transforms of other plugins."""
-        from . import hermes
-
         self.commit()  # a refused call has not run
         status = str(kwargs.get("status") or "ok")
         self.tap.result(
             str(kwargs.get("tool_call_id") or ""),
             str(kwargs.get("tool_name") or ""),
-            hermes._text(kwargs.get("result")),
+            objects.text_of(kwargs.get("result")),
             status="blocked" if status == "blocked" else "ok" if status in ("ok", "success") else "error",
             duration=float(kwargs.get("duration_ms") or 0) / 1000,
         )
 
     def failed(self, kwargs: dict[str, Any]) -> None:
         """``api_request_error``."""
-        from . import hermes
-
-        self.tap.failure = hermes._failure(kwargs)
+        self.tap.failure = objects.failure_of(kwargs)
 
     def final(self, kwargs: dict[str, Any]) -> None:
         """``post_llm_call``: the text of the answer."""
-        from . import hermes
-
-        self.tap.final(hermes._text(kwargs.get("assistant_response")))
+        self.tap.final(objects.text_of(kwargs.get("assistant_response")))
 
     def ended(self, kwargs: dict[str, Any]) -> None:
         """``on_session_end``: the turn ended in order."""
-        from . import hermes
-
-        self.tap.results(hermes._tool_results(self.agent))
+        self.tap.results(objects.tool_results(self.agent))
         self.detach()
         failure = self.tap.failure
         if kwargs.get("interrupted"):
@@ -193,8 +184,6 @@ class Watcher:
 
     def begins(self, key: str, kwargs: dict[str, Any]) -> None:
         """``pre_llm_call`` of a session that is not ours; only its cached agent's own turn counts. Worker thread."""
-        from . import hermes
-
         turn_id = str(kwargs.get("turn_id") or "")
         agent = self._bridge.cached_agent(key) if key else None
         if agent is None or getattr(agent, "_current_turn_id", None) != turn_id or self._bridge.owns(key):
@@ -203,7 +192,7 @@ class Watcher:
             if old.agent is agent or old.tap.turn.done.is_set():
                 del self._watched[old_id]
         last_row = self._sessions.last_row(str(kwargs.get("session_id") or ""))
-        text = hermes._text(kwargs.get("user_message"))
+        text = objects.text_of(kwargs.get("user_message"))
         tap = self._observer.begin(key, text, last_row, lambda: self._runs(key, agent, turn_id))
         watched = self._watched[turn_id] = Watched(self._observer, tap, agent, turn_id)
         tap.begin(text)

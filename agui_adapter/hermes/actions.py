@@ -18,7 +18,7 @@ from gateway.platforms.base import MessageEvent
 from gateway.session import SessionSource
 from gateway.slash_access import policy_for_source
 
-from .hermes_history import Sessions
+from .history import Sessions
 
 logger = logging.getLogger("hermes_agui")
 

@@ -1,4 +1,4 @@
-"""Warming: what the first turn of a process costs, paid at start. Part of the seam to Hermes, as ``hermes.py`` is.
+"""Warming: what the first turn of a process costs, paid at start. Part of the seam to Hermes, as its neighbours are.
 
 By profile of 0.19 (first text after 5 s instead of 0.5 s): the first agent with its tools, modules that Hermes imports
 inside functions, some of them on the gateway's loop, and the OpenAI SDK's first streamed answer. Nothing here asks

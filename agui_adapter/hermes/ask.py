@@ -1,7 +1,7 @@
 """The seam, second part: what Hermes waits for. Approvals, clarify questions, client tools; all on worker threads.
 
 Each opens a request in ``requests.py`` and blocks the worker that asks, in slices that honour interrupts and Hermes's
-inactivity watchdog. Written for 0.19.0; part of the seam like ``hermes.py``, and of nothing else.
+inactivity watchdog. Written for 0.19.0; part of the seam and of nothing else.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .requests import DENY, Answer, Pending, Requests, new_id
-from .session import Turn
-from .stream import Request
-from .tools import ClientTool, content_of
+from ..requests import DENY, Answer, Pending, Requests, new_id
+from ..session import Turn
+from ..stream import Request
+from ..tools import ClientTool, content_of
 
 logger = logging.getLogger("hermes_agui")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes_constants import parse_reasoning_effort
 
-from .forwarded import Overrides
+from ..forwarded import Overrides
 
 # The APIs whose requests take `agent.request_overrides` word for word (agent/transports); the others drop them.
 _SAMPLED = ("chat_completions", "codex_responses")

@@ -16,7 +16,7 @@ from typing import Any
 
 from gateway.session import SessionSource
 
-from .history import Row, visible
+from ..history import Row, visible
 
 logger = logging.getLogger("hermes_agui")
 

@@ -1,7 +1,7 @@
 """The seam: what Hermes tells of itself in the shared state (`/hermes`), and the agent's plan. On worker threads.
 
 Model, usage, title, context fill, running subagents and the list of things to do, read where a turn begins, after each
-answer of the model and where it ends: never for a text delta. Written for 0.19.0, part of the seam like ``hermes.py``.
+answer of the model and where it ends: never for a text delta. Written for 0.19.0, part of the seam.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from .encode import clean
-from .session import Turn
-from .stream import PlanChanged
+from ..encode import clean
+from ..session import Turn
+from ..stream import PlanChanged
 
 logger = logging.getLogger("hermes_agui")
 

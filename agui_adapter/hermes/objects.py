@@ -1,0 +1,177 @@
+"""The seam: what Hermes's objects say, read tolerantly. Nothing here changes them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from agent.redact import redact_sensitive_text
+from gateway.session_context import get_session_env
+
+from ..stream import Usage
+from ..tap import Call, Failure, without_thinking
+
+if TYPE_CHECKING:
+    pass
+
+logger = logging.getLogger("hermes_agui")
+
+
+def redact(text: str) -> str:
+    """The text without secrets, by Hermes's own redactor."""
+    try:
+        return str(redact_sensitive_text(text))
+    except Exception:  # a redactor that fails must not let the text through
+        logger.exception("redaction failed")
+        return "[not shown: redaction failed]"
+
+
+def session_key_here() -> str:
+    """The session key of the turn whose thread (or task) this runs in; empty outside a turn."""
+    return str(get_session_env("HERMES_SESSION_KEY", "") or "")
+
+
+def failure_of(kwargs: dict[str, Any]) -> Failure:
+    error = kwargs.get("error") or {}
+    message = redact(str(error.get("message") or "")) if isinstance(error, dict) else ""
+    return Failure(error_code(kwargs.get("status_code"), str(kwargs.get("reason") or "")), message[:2000])
+
+
+def calls_of(message: Any) -> list[Call]:
+    calls = []
+    for item in getattr(message, "tool_calls", None) or []:
+        function = getattr(item, "function", None)
+        arguments = getattr(function, "arguments", "")
+        if not isinstance(arguments, str):
+            arguments = as_json(arguments)
+        calls.append(Call(str(getattr(item, "id", "") or ""), str(getattr(function, "name", "") or ""), arguments))
+    return calls
+
+
+def sealed_of(message: Any) -> str:
+    """What of an answer's reasoning only its provider can read, word for word; Hermes keeps and replays it by itself
+    (chat_completion_helpers.py, build_assistant_message)."""
+    details = (getattr(message, name, None) for name in ("reasoning_details", "codex_reasoning_items"))
+    items = [item if isinstance(item, dict) else vars(item) for some in details for item in some or []]
+    sealed = [item for item in items if any(item.get(name) for name in ("data", "signature", "encrypted_content"))]
+    return as_json(sealed) if sealed else ""
+
+
+def shown(call: Call) -> Call:
+    """A call through Hermes's ``tool_call`` bridge shows the tool that it reaches (tools/tool_search.py)."""
+    try:
+        from tools import tool_search
+
+        if call.name == tool_search.TOOL_CALL_NAME:
+            name, args, error = tool_search.resolve_underlying_call(json.loads(call.arguments))
+            if name and not error:
+                return Call(call.id, name, as_json(args))
+    except Exception:
+        logger.debug("tool_call bridge not unwrapped", exc_info=True)
+    return call
+
+
+def tool_names(agent: Any) -> frozenset[str]:
+    return frozenset(getattr(agent, "valid_tool_names", None) or ())
+
+
+def unknown_tool(name: str, names: frozenset[str]) -> str:
+    try:
+        from agent.conversation_loop import _invalid_tool_name_error_content
+
+        return str(_invalid_tool_name_error_content(name, names))
+    except Exception:  # private to 0.19: the wording is all that depends on it
+        return f"Tool '{name}' does not exist."
+
+
+def cut_answer(agent: Any) -> str | None:
+    """The text of an answer that the newest history keeps although Hermes asks the model to go on.
+
+    It was cut (by the length limit or a lost connection), or has to be verified first.
+    """
+    messages = getattr(agent, "_session_messages", None) or []
+    if len(messages) < 2:
+        return None
+    before, last = messages[-2], messages[-1]
+    if (
+        isinstance(last, dict)
+        and last.get("role") == "user"
+        and isinstance(before, dict)
+        and before.get("role") == "assistant"
+        and before.get("finish_reason") in ("length", "incomplete", "verification_required")
+    ):
+        return without_thinking(text_of(before.get("content")))
+    return None
+
+
+def tool_results(agent: Any) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for message in reversed(getattr(agent, "_session_messages", None) or []):
+        if not isinstance(message, dict) or message.get("role") == "user":
+            break
+        if message.get("role") == "tool":
+            found[str(message.get("tool_call_id") or "")] = text_of(message.get("content"))
+    return found
+
+
+def usage_of(kwargs: dict[str, Any]) -> Usage | None:
+    usage = kwargs.get("usage")
+    if not isinstance(usage, dict):
+        return None
+
+    def part(name: str) -> int | None:
+        value = usage.get(name)
+        return int(value) if value else None
+
+    # Hermes writes 0 for a part that the provider does not tell; the totals are told whenever there is usage.
+    return Usage(
+        provider=str(kwargs.get("provider") or ""),
+        model=str(kwargs.get("response_model") or kwargs.get("model") or ""),
+        input_tokens=part("prompt_tokens") or 0,
+        output_tokens=part("output_tokens") or 0,
+        reasoning_tokens=part("reasoning_tokens"),
+        cached_input_tokens=part("cache_read_tokens"),
+        cache_write_input_tokens=part("cache_write_tokens"),
+    )
+
+
+def error_code(status: Any, reason: str) -> str:
+    by_status = {401: "provider_auth", 402: "provider_billing", 403: "provider_auth", 404: "provider_model"}
+    by_status |= {408: "provider_timeout", 413: "provider_context", 429: "provider_rate_limit"}
+    if isinstance(status, int):
+        if status in by_status:
+            return by_status[status]
+        return "provider_error" if status >= 500 else "provider_refused"
+    if "timeout" in reason:
+        return "provider_timeout"
+    return "provider_error"
+
+
+def is_error(content: str) -> bool:
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and bool(value.get("error"))
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def maybe_text(value: Any) -> str | None:
+    return None if value is None else text_of(value)
+
+
+def text_of(value: Any) -> str:
+    """A content as text: lists of parts give their text parts, other values their JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and value.get("_multimodal"):
+        return str(value.get("text_summary") or "")
+    if isinstance(value, list):
+        return "\n".join(str(part.get("text")) for part in value if isinstance(part, dict) and part.get("text"))
+    return as_json(value)
