@@ -80,6 +80,7 @@ class AguiAdapter(FileSender):
         self.settings: Settings | None = None
         self.bridge = Bridge(self)
         self.threads = Threads(ttl_seconds=300)
+        self.closing = False
         self.blind = ""  # why turns of this gateway cannot be tapped, if so
         self._cycles: dict[Turn, Cycle] = {}
         self._by_key: dict[str, Thread] = {}
@@ -102,6 +103,7 @@ class AguiAdapter(FileSender):
             self._set_fatal_error("agui_config", str(error), retryable=False)
             return False
         self._loop = asyncio.get_running_loop()
+        self.closing = False
         self.threads = Threads(ttl_seconds=settings.turn_ttl_seconds)
         server = Server(self, settings)
         try:
@@ -181,6 +183,9 @@ class AguiAdapter(FileSender):
         for cycle in list(self._cycles.values()):
             self._finish(cycle, "failed", "gateway_stopped", "The gateway is shutting down; ask again when it is back.")
         self.requests.cancel_all("The gateway is shutting down.")
+        self.closing = True
+        for thread in self.threads:  # readers of feeds wait for what no longer comes
+            thread.changed.notify()
         if self.observer is not None:
             self.observer.close()
         server, self._server = self._server, None

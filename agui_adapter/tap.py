@@ -126,8 +126,11 @@ class Tap:
 
     # -- agent turns -----------------------------------------------------------------------------------------
 
-    def begin(self, text: str = "") -> None:
-        """An agent turn starts (``pre_llm_call``) with this user text. A cycle may hold several."""
+    def begin(self, text: str = "", *, aside: bool = False) -> None:
+        """An agent turn starts (``pre_llm_call``) with this user text. A cycle may hold several.
+
+        ``aside``: nobody said it; Hermes itself reports, of a subagent's end for one.
+        """
         with self._lock:
             self.agent_turns += 1
             self.open_turns = 1
@@ -138,7 +141,7 @@ class Tap:
             self._stop_reasoning()
             self._close_calls(_NO_RESULT)
             self._step = _Step()
-            if self._live and self.agent_turns > 1:
+            if self._live and self.agent_turns > 1 and not aside:
                 message_id = self._late_id(text)
                 self.late_inputs.append(message_id)
                 extra = {"messageId": message_id, "text": text, "resend": False}

@@ -147,6 +147,7 @@ class ThreadRoutes:
             after=after,
             history=history,
             once=request.query.get("once", "") in ("1", "true"),
+            still=lambda: not self._adapter.closing,
         )
         return await self._server.stream(request, feed.chunks())
 

@@ -720,6 +720,16 @@ def test_a_text_that_came_too_late_is_the_users_message_between_two_answers(tap:
     assert [m["id"] for m in told if m["role"] == "user"] == ids
 
 
+def test_what_hermes_itself_reports_between_two_answers_is_nobodys_message(tap: Tap) -> None:
+    tap.text("One.")
+    tap.final("One.")
+    tap.begin("[ASYNC DELEGATION COMPLETE]", aside=True)
+    tap.text("Two.")
+    tap.final("Two.")
+    assert [(m["role"], m["content"]) for m in messages(tap)] == [("assistant", "One."), ("assistant", "Two.")]
+    assert tap.late_inputs == [] and not [event for event in events(tap) if isinstance(event, GatewayNotice)]
+
+
 def test_a_client_that_sent_the_late_text_itself_has_it_once(tap: Tap) -> None:
     tap.turn.steered_ids = {"late": "mine"}
     tap.text("One.")

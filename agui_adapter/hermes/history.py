@@ -191,18 +191,25 @@ def _row(row: dict[str, Any]) -> Row:
         archived and not active,
         summary,
         not archived and not active,
-        role == "user" and text.startswith(_ASIDE),
+        role == "user" and is_aside(text),
     )
 
 
-# What Hermes 0.19 writes to the model in a user's place (conversation_loop.py, conversation_compression.py, run.py).
+# What Hermes 0.19 writes to the model in a user's place (conversation_loop.py, conversation_compression.py, run.py,
+# process_registry.py).
 _ASIDE = (
     "[System: ",
     "[System note: ",
     "You just executed tool calls but returned an",
     "[Your active task list was preserved across context compression]",
     "[IMPORTANT: Background process ",
+    "[ASYNC DELEGATION ",
 )
+
+
+def is_aside(text: str) -> bool:
+    """Is this what Hermes itself says to the model where a user's message stands?"""
+    return text.startswith(_ASIDE)
 
 
 def reached(name: str, arguments: str) -> tuple[str, str]:

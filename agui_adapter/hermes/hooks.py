@@ -24,6 +24,7 @@ from ..state_text import READ, STATE_TOOL_NAMES, STATE_TOOLS, answer_error, answ
 from ..tap import Call, Tap
 from . import ask, crew, media
 from .facts import TODO, Facts
+from .history import is_aside
 from .overrides import override
 
 if TYPE_CHECKING:
@@ -314,9 +315,10 @@ def _pre_llm_call(kwargs: dict[str, Any]) -> dict[str, str] | None:
         attachment = _Attachment(bridge, tap, agent, turn_id, facts=bridge.facts_of(tap.turn, agent))
         _attached[turn_id] = attachment
         bridge.attachments.setdefault(key, []).append(attachment)
-        tap.begin(text_of(kwargs.get("user_message")))
+        said = text_of(kwargs.get("user_message"))
+        tap.begin(said, aside=is_aside(said))
         if tap.turn.media:
-            for kind, text in media.trouble(text_of(kwargs.get("user_message"))):
+            for kind, text in media.trouble(said):
                 tap.notice(kind, text)
         attachment.attach()
         if tap.turn.stopping:  # it was asked to end before there was an agent, or between two of its agent turns

@@ -181,6 +181,34 @@ def _with_rest(messages: list[Message], chat: Chat, after: str) -> list[Message]
     return trimmed(held)
 
 
+def test_looking_while_turns_come_and_go(gateway: Gateway) -> None:
+    """A turn's end, its record and a look at it may meet in any order: nothing is ever there twice, or missing."""
+    chat, stop = Chat(gateway), threading.Event()
+    looks: list[list[str]] = []
+
+    def look() -> None:
+        while not stop.is_set():
+            looks.append([message["id"] for message in history(chat)])
+
+    chat.say(script({"text": "First."})).succeeded()
+    watchers = [threading.Thread(target=look) for _ in range(3)]
+    for watcher in watchers:
+        watcher.start()
+    try:
+        for number in range(8):
+            step = {"text": f"Look {number}.", "tools": [call("terminal", {"command": f"echo {number}"})]}
+            chat.say(script(step, {"text": f"Answer {number}."}, say=str(number))).succeeded()
+            same(chat)
+    finally:
+        stop.set()
+        for watcher in watchers:
+            watcher.join()
+    whole = [message["id"] for message in chat.messages]
+    assert len(looks) > 20
+    for ids in looks:
+        assert ids == whole[: len(ids)]
+
+
 TOOL = {"name": "get_color", "description": "The colour of the page.", "parameters": {"type": "object"}}
 
 
