@@ -41,7 +41,7 @@ from .objects import (
     redact,
     sealed_of,
     session_key_here,
-    shown,
+    shown_call,
     text_of,
     tool_names,
     tool_results,
@@ -92,7 +92,11 @@ class _Attachment:
 
     def delta(self, text: str | None) -> None:
         if text is None:
-            self.commit()
+            try:
+                self.commit()
+            except Exception:
+                logger.exception("agui: a step was not told")  # Hermes swallows what its callbacks raise
+                raise
         elif threading.current_thread() not in self.stale:
             self.tap.text(text)
 
@@ -113,7 +117,7 @@ class _Attachment:
         }
         errors = [(call, unknown_tool(call.name, names)) for call in reversed(unknown.values())]
         self.offered = []
-        shown = [replace(shown(call), client=call.name in self.client_names) for call in calls]
+        shown = [replace(shown_call(call), client=call.name in self.client_names) for call in calls]
         self.tap.committed(shown, errors)
         self.announce([call for call in shown if call.client])
 
@@ -399,7 +403,7 @@ def _refused_in_subagent(kwargs: dict[str, Any]) -> None:
 def _post_api_request(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
     message = kwargs.get("assistant_message")
     attachment.message = message
-    attachment.offered = [shown(call) for call in calls_of(message)]
+    attachment.offered = [shown_call(call) for call in calls_of(message)]
     attachment.tap.failure = None
     content = text_of(getattr(message, "content", "") or "")
     attachment.tap.answered(content, attachment.offered, usage_of(kwargs), sealed_of(message))

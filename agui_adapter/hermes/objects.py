@@ -58,7 +58,7 @@ def sealed_of(message: Any) -> str:
     return as_json(sealed) if sealed else ""
 
 
-def shown(call: Call) -> Call:
+def shown_call(call: Call) -> Call:
     """A call through Hermes's ``tool_call`` bridge shows the tool that it reaches (tools/tool_search.py)."""
     try:
         from tools import tool_search

@@ -62,7 +62,7 @@ class Watched:
         # An answer of which no tool ran since was dropped and made again; a step that ran is committed already.
         self.tap.next_request([], objects.tool_names(self.agent))
         self.message = message
-        self.offered = [objects.shown(call) for call in objects.calls_of(message)]
+        self.offered = [objects.shown_call(call) for call in objects.calls_of(message)]
         self.tap.failure = None
         if not self.streams:
             reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
@@ -82,7 +82,7 @@ class Watched:
         names = objects.tool_names(self.agent)
         unknown = [call for call in self.offered if call.id not in left and call.name not in names]
         self.tap.committed(
-            [objects.shown(call) for call in calls],
+            [objects.shown_call(call) for call in calls],
             [(call, objects.unknown_tool(call.name, names)) for call in unknown],
         )
         self.offered = []

@@ -216,9 +216,14 @@ def test_after_a_restart(model: GatedModel, make_gateway: Callable[..., Gateway]
     assert again.status_code == 200
     events = [json.loads(line[6:]) for line in again.text.split("\n") if line.startswith("data: ")]
     assert [event["type"] for event in events] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
-    assert events[1]["messages"] == before
+    # Hermes may run again what was active when it crashed, also what was over: then there is more, of its own.
+    told = [message for message in events[1]["messages"] if message["role"] != "reasoning"]
+    assert told == before if not crash else told[: len(before)] == before
     assert (events[0]["runId"], events[-1]["outcome"]) == (json.loads(raw)["runId"], {"type": "success"})
-    assert asked(model, mark) == 1 and history(chat) == before
+    kept = history(chat)
+    assert sum(message["role"] == "user" for message in kept) == 1 and kept[: len(before)] == before
+    if not crash:
+        assert asked(model, mark) == 1 and kept == before
     if by_key:
         assert post(gateway, body(script({"text": "Other."})), key=key).status_code == 409
     assert text_of(first.content) == "Only once."
