@@ -11,6 +11,7 @@ from gateway.session_context import get_session_env
 
 from ..stream import Usage
 from ..tap import Call, Failure, without_thinking
+from .history import reached
 
 if TYPE_CHECKING:
     pass
@@ -59,17 +60,9 @@ def sealed_of(message: Any) -> str:
 
 
 def shown_call(call: Call) -> Call:
-    """A call through Hermes's ``tool_call`` bridge shows the tool that it reaches (tools/tool_search.py)."""
-    try:
-        from tools import tool_search
-
-        if call.name == tool_search.TOOL_CALL_NAME:
-            name, args, error = tool_search.resolve_underlying_call(json.loads(call.arguments))
-            if name and not error:
-                return Call(call.id, name, as_json(args))
-    except Exception:
-        logger.debug("tool_call bridge not unwrapped", exc_info=True)
-    return call
+    """A call through Hermes's ``tool_call`` bridge shows the tool that it reaches, as the history shows it later."""
+    name, arguments = reached(call.name, call.arguments)
+    return call if name == call.name else Call(call.id, name, arguments)
 
 
 def tool_names(agent: Any) -> frozenset[str]:
