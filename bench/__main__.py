@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import cpu, delay, first_text, rate
+from . import cpu, delay, first_text, parked, rate
 from .report import Table, bounds_of, machine, section, today, write
 from .rig import Rig
 
-_PARTS = ("first-text", "delay", "rate", "cpu")
+_PARTS = ("first-text", "delay", "rate", "parked", "cpu")
 
 
 def main() -> int:
@@ -50,6 +50,9 @@ def _tables(quick: bool, parts: tuple[str, ...] | list[str]) -> Iterator[Table]:
         if "rate" in parts:
             _say("deltas per second")
             yield rate.measure(rig, deltas=200 if quick else 3000, rounds=1 if quick else 5)
+        if "parked" in parts:
+            _say("beside parked turns")
+            yield parked.measure(rig, parked=4 if quick else 64, rounds=2 if quick else 15)
     # The gateway has ended by now: nothing else of ours runs while CPU time is counted.
     if "cpu" in parts:
         _say("CPU per delta")

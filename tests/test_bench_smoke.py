@@ -33,6 +33,7 @@ def test_quick_bench_fills_every_table(tmp_path: Path) -> None:
         "Time to first text",
         "Added delay, callback to client",
         "Deltas per second in total",
+        "Beside turns that wait",
         "CPU per delta in the serving process",
     ]
     for table in result["tables"]:
