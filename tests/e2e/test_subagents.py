@@ -177,10 +177,10 @@ def test_a_subagents_own_subagent_names_its_parent(delegating: Gateway, model: G
     run.wait(lambda r: ended(r, 2), "both are through")
     model.open_gate(outer)
     chat.keep(run.finish()).succeeded()
-    child, grandchild = run.of("SUBAGENT_STARTED")
+    child, grandchild = run.of("SUBAGENT_STARTED")[:2]  # the result may come in time for a further turn of this run
     assert child["name"] == "orchestrator" and "parentSubagentRunId" not in child
     assert grandchild["parentSubagentRunId"] == child["subagentRunId"] and "parentToolCallId" not in grandchild
-    results = {event["subagentRunId"]: event["result"] for event in run.of(*ENDS)}
+    results = {event["subagentRunId"]: event.get("result") for event in run.of(*ENDS)}
     assert results[child["subagentRunId"]] == "the child's answer"
     assert results[grandchild["subagentRunId"]] == "the grandchild's answer"
     texts = [text for kind, text in steps(activities(run.events)[child["subagentRunId"]]) if kind == "text"]
@@ -194,7 +194,10 @@ def test_a_refused_command_is_a_step_and_a_notice(delegating: Gateway, model: Ga
     run = chat.start(delegates(goal, then=f"{{gate:{outer}}} end"))
     run.wait(ended, "the child is through")
     model.open_gate(outer)
-    chat.keep(run.finish()).succeeded()
+    run.finish()
+    # Hermes quotes the goal in the result, which may come in time for a further turn of this run; the scripted model
+    # then follows it itself, and its own command is asked about.
+    request(chat, "POST", "/stop")
     (content,) = activities(run.events).values()
     assert ("refused", command) in steps(content)
     assert any(command in text for text in run.notices()) and tmp_path.exists()
