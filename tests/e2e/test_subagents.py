@@ -262,7 +262,8 @@ def test_what_the_operator_hides_of_tools_is_hidden_of_subagents(
         run.wait(ended, "the child is through")
     model.open_gate(outer)
     chat.keep(run.finish()).succeeded()
-    assert secret not in run.raw.decode()
+    # A further turn of this run, where the result comes in time for one, follows the goal that Hermes quotes in it.
+    assert secret not in run.raw.decode().partition("further_turn")[0]
     (content,) = activities(run.events).values() if shows == "names" else ({"steps": []},)
     assert content["steps"] == ([{"kind": "tool", "tool": "terminal"}] if shows == "names" else [])
     assert [kind for kind in run.types if kind.startswith("SUBAGENT")] == (
