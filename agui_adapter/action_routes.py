@@ -16,9 +16,10 @@ from .branches import branch
 from .errors import AguiError
 from .hermes.actions import Actions
 from .inputs import MAX_ID_CHARS
+from .replies import reply
 from .run import wait_ready
-from .session import Thread, chat_id_for
-from .thread_routes import MAX_TITLE
+from .session import Thread
+from .thread_routes import MAX_TITLE, known
 
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
@@ -57,17 +58,10 @@ class ActionRoutes:
 
     async def _thread(self, request: web.Request, command: str = "") -> Thread:
         """The caller's thread of the address. AguiError 404 where it has none, 403 where it may not ``command``."""
-        principal = self._server.principal(request)
-        await wait_ready(self._adapter, self._server.settings.start_wait_seconds)
-        thread: Thread | None = await self._adapter.known_thread(principal, request.match_info["thread_id"])
-        if thread is None:
-            raise AguiError(404, "no_such_thread", "There is no such thread.")
+        thread = await known(self._server, request)
         if command and not self._actions.may(self._adapter.source_of(thread), command):
             raise AguiError(403, "not_allowed", f"The operator does not let you use /{command}.")
         return thread
-
-    async def _body(self, request: web.Request) -> dict[str, Any]:
-        return await self._server.json(request) if request.can_read_body else {}
 
     def _idle(self, thread: Thread) -> None:
         """Raises AguiError 409 while a turn runs or waits: it would write into what is being changed."""
@@ -83,17 +77,18 @@ class ActionRoutes:
     async def branch(self, request: web.Request) -> web.Response:
         """``{title?, threadId?}``: a copy of the conversation as a new thread; this one stays as it is."""
         thread = await self._thread(request, "branch")
-        body = await self._body(request)
+        body = await self._server.json(request, optional=True)
         title, wanted = body.get("title"), body.get("threadId")
         if title is not None and not (isinstance(title, str) and title.strip() and len(title) <= MAX_TITLE):
             raise AguiError(422, "invalid_input", f"title must be a text of 1 to {MAX_TITLE} characters.")
         if wanted is not None and not (isinstance(wanted, str) and wanted.strip() and len(wanted) <= MAX_ID_CHARS):
             raise AguiError(422, "invalid_input", f"threadId must be a text of 1 to {MAX_ID_CHARS} characters.")
         adapter, new_id = self._adapter, wanted or f"thread-{uuid.uuid4().hex}"
+        # Before any lock is taken: two threads branched into each other would wait for each other for ever.
+        if await adapter.known_thread(thread.principal, new_id) is not None:
+            raise _taken()
         async with thread.lock:
             self._idle(thread)
-            if chat_id_for(thread.principal.id, new_id) == thread.chat_id:
-                raise _taken()
             new = adapter.threads.get(thread.principal, new_id)
             async with new.lock:
                 if new.current is not None or await adapter.archive.known(new):
@@ -107,12 +102,12 @@ class ActionRoutes:
                     adapter.threads.drop(new)
                     raise AguiError(409, "nothing_to_branch", "This thread has no conversation to copy yet.") from None
                 new.loaded = False  # what is there now is read when the thread is used
-        return self._reply({"threadId": new_id, "title": made, "branchedFrom": thread.thread_id}, 201)
+        return reply({"threadId": new_id, "title": made, "branchedFrom": thread.thread_id}, 201)
 
     async def compress(self, request: web.Request) -> web.Response:
         """``{focus?}``: sum up the conversation for the model, as ``/compress`` does; people still see all of it."""
         thread = await self._thread(request, "compress")
-        body = await self._body(request)
+        body = await self._server.json(request, optional=True)
         focus = body.get("focus", "")
         if not isinstance(focus, str) or len(focus) > MAX_FOCUS:
             raise AguiError(422, "invalid_input", f"focus must be a text of at most {MAX_FOCUS} characters.")
@@ -127,31 +122,27 @@ class ActionRoutes:
             said = await actions.compress(source, focus)
             after = await adapter.archive.run(lambda: sessions.last_row(sessions.session_id(key)))
             thread.last_row = max(thread.last_row, after)  # the summary and its copies are no rows of the next turn
-        return self._reply({"threadId": thread.thread_id, "compressed": after != before, "text": said})
+        return reply({"threadId": thread.thread_id, "compressed": after != before, "text": said})
 
     # -- subagents ------------------------------------------------------------------------------------------
 
     async def _sessions_of(self, thread: Thread) -> list[str]:
         archive, key = self._adapter.archive, self._key(thread)
 
-        def work() -> list[str]:
-            session = archive.sessions.session_id(key)
-            return archive.sessions.lineage(session) if session else []
-
-        return await archive.run(work)
+        return await archive.run(lambda: archive.sessions.lineage(archive.sessions.session_id(key)))
 
     async def subagents(self, request: web.Request) -> web.Response:
         """The running children of this thread."""
         thread = await self._thread(request)
         found = self._actions.subagents(await self._sessions_of(thread))
-        return self._reply({"subagents": [self._shown(one, "goal", "lastTool") for one in found]})
+        return reply({"subagents": [self._shown(one, "goal", "lastTool") for one in found]})
 
     async def stop_subagent(self, request: web.Request) -> web.Response:
         """Ask a running child to end at its next step."""
         thread, subagent_id = await self._thread(request), request.match_info["subagent_id"]
         if not self._actions.stop_subagent(await self._sessions_of(thread), subagent_id):
             raise _no_child()
-        return self._reply({"subagentId": subagent_id, "stopping": True}, 202)
+        return reply({"subagentId": subagent_id, "stopping": True}, 202)
 
     async def steer_subagent(self, request: web.Request) -> web.Response:
         """``{text}``: the child's model sees it with its next tool result."""
@@ -161,7 +152,7 @@ class ActionRoutes:
             raise AguiError(422, "invalid_input", "text must be a text that is not empty.")
         if not self._actions.steer_subagent(await self._sessions_of(thread), subagent_id, text):
             raise _no_child()
-        return self._reply({"subagentId": subagent_id, "steered": True}, 202)
+        return reply({"subagentId": subagent_id, "steered": True}, 202)
 
     # -- processes ------------------------------------------------------------------------------------------
 
@@ -170,7 +161,7 @@ class ActionRoutes:
         thread = await self._thread(request)
         key, actions = self._key(thread), self._actions
         found = await asyncio.to_thread(actions.processes, key)
-        return self._reply({"processes": [self._shown(one, "command", "cwd", "output") for one in found]})
+        return reply({"processes": [self._shown(one, "command", "cwd", "output") for one in found]})
 
     async def stop_process(self, request: web.Request) -> web.Response:
         """End a background process. One that has ended already is no error."""
@@ -186,7 +177,7 @@ class ActionRoutes:
             "stopped": result.get("status") == "killed",
             "output": str(result.get("output") or ""),
         }
-        return self._reply(self._shown(told, "output"))
+        return reply(self._shown(told, "output"))
 
     # -- commands -------------------------------------------------------------------------------------------
 
@@ -194,9 +185,9 @@ class ActionRoutes:
         """The slash commands that this caller may use; each is sent as a message."""
         principal = self._server.principal(request)
         await wait_ready(self._adapter, self._server.settings.start_wait_seconds)
-        nobody = Thread(principal, "", chat_id_for(principal.id, ""))
+        nobody = Thread.of(principal, "")
         source, actions = self._adapter.source_of(nobody), self._actions
-        return self._reply({"commands": await asyncio.to_thread(actions.commands, source)})
+        return reply({"commands": await asyncio.to_thread(actions.commands, source)})
 
     # -- answers --------------------------------------------------------------------------------------------
 
@@ -205,11 +196,6 @@ class ActionRoutes:
         if self._server.settings.tool_output == "full":
             return told
         return {name: value for name, value in told.items() if name not in private}
-
-    def _reply(self, body: dict[str, Any], status: int = 200) -> web.Response:
-        from .server import reply
-
-        return reply(body, status)
 
 
 def _taken() -> AguiError:

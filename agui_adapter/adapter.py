@@ -12,6 +12,7 @@ import contextvars
 import functools
 import logging
 import os
+import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from gateway.platforms.base import MessageEvent, ProcessingOutcome, SendResult
 from gateway.session import SessionSource
 from gateway.stream_events import Commentary, GatewayNotice, MessageChunk, MessageStop, ToolCallChunk
 
-from . import media_out
+from . import attachments, media_out
 from .archive import Archive
 from .auth import OWNER
 from .config import ConfigError, Settings, load, public_base
@@ -90,6 +91,7 @@ class AguiAdapter(FileSender):
         self._arrivals: asyncio.Task[None] | None = None
         self.observer: Observer | None = None
         self.crew: Crew | None = None
+        self.warming: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # -- lifecycle ------------------------------------------------------------------------------------------
@@ -126,15 +128,15 @@ class AguiAdapter(FileSender):
         view, chars = server.view, settings.max_tool_result_chars
         self.archive = Archive(Store(store_path(home())), sessions, self.key_of, view, chars)
         self.archive.store.open()
-        self.files = Files(
+        files = Files(
             self.archive.store,
             home() / "agui_files",
             ttl_seconds=settings.file_ttl_seconds,
             most_bytes=settings.file_store_bytes,
         )
-        self.files.base = public_base(settings, server.port)
-        await asyncio.to_thread(self.files.open)
-        self.archive.files = self.files
+        files.base = public_base(settings, server.port)
+        await asyncio.to_thread(files.open)
+        self.files = self.archive.files = files  # routes find it from now on: links are checked with what was read
         sessions.shown = self.shown
         self.others = Others(self.gateway_runner, sessions)
         if settings.observe:
@@ -206,8 +208,7 @@ class AguiAdapter(FileSender):
     @property
     def ready(self) -> bool:
         """False in the gateway's start-up window and while the warm-up runs."""
-        warming = getattr(self, "warming", None)
-        return not self.bridge.starting() and not (warming is not None and warming.is_alive())
+        return not self.bridge.starting() and not (self.warming is not None and self.warming.is_alive())
 
     async def _sweep(self) -> None:
         while True:
@@ -228,14 +229,12 @@ class AguiAdapter(FileSender):
         return watched or self.bridge.session_key(self.source_of(thread))
 
     async def known_thread(self, principal: Principal, thread_id: str) -> Thread | None:
-        """The principal's thread of that id, if it was ever used."""
-        thread = self.threads.find(principal, thread_id)
-        if thread is None:
-            thread = self.threads.get(principal, thread_id)
+        """The principal's thread of that id, if it was ever used. A look leaves nothing behind, and takes nothing from
+        a run that is about to begin on the same id."""
+        thread = self.threads.find(principal, thread_id) or Thread.of(principal, thread_id)
         if not await self.archive.known(thread) and thread.current is None:
-            self.threads.drop(thread)
             return None
-        return thread
+        return self.threads.hold(thread)
 
     def server_tools(self) -> frozenset[str]:
         """Names that no client tool may take."""
@@ -339,6 +338,11 @@ class AguiAdapter(FileSender):
         waiting = self.requests.of_turn(turn, only_open=True)
         return cycle is not None and cycle.idle and bool(waiting) and all(pending.beside for pending in waiting)
 
+    async def free(self, thread: Thread) -> None:
+        """Wait until no turn makes the thread busy."""
+        while (turn := thread.current) is not None and not self.holds_only(turn):
+            await turn.done.wait()
+
     def interrupt(self, turn: Turn, reason: str = "The turn was stopped.") -> bool:
         """Ask a running turn to end soon, in order; what it waits for is cancelled, and the model told why."""
         cycle = self._cycles.get(turn)
@@ -373,9 +377,11 @@ class AguiAdapter(FileSender):
         """End a turn that does not end by itself: cancel the gateway's task for it, fence what still writes."""
         cycle = self._cycles.get(turn)
         if cycle is not None:
-            await self.bridge.give_up(cycle.session_key, self.source_of(turn.thread))
-            await self.cancel_session_processing(cycle.session_key)
-            self._finish(cycle, "cancelled")
+            try:
+                await self.bridge.give_up(cycle.session_key, self.source_of(turn.thread))
+                await self.cancel_session_processing(cycle.session_key)
+            finally:
+                self._finish(cycle, "cancelled")
 
     def steer(self, turn: Turn, text: str, message_id: str = "") -> bool:
         """Give a running turn a text that the model sees with its next tool result.
@@ -411,23 +417,22 @@ class AguiAdapter(FileSender):
             if thread is None:
                 thread = self.threads.adopt(source.chat_id, source.user_id or "")
             await self.archive.load(thread)  # or its record would claim every earlier row of the session
-            if thread.current is not None and not self.holds_only(thread.current):
-                await thread.current.done.wait()
+            await self.free(thread)
             turn = self.new_turn(thread, event.text or "", unsolicited=True)
             self.archive.begin(turn, UNSOLICITED)
         cycle = self._cycles[turn]
         cycle.started, cycle.submitted = True, False
+        task = asyncio.current_task()
+        if task is not None:
+            # The end of the owner task comes after the session's guard is released: the next request of this
+            # thread never meets a busy session (base.py, _process_message_background).
+            task.add_done_callback(lambda _: self._ended(cycle))
         bind_session(cycle.session_key)
         cycle.event_id = event.message_id
         if not event.channel_prompt and turn.thread.system:
             event.channel_prompt = turn.thread.system  # the same each turn: another would cost the prompt cache
         cycle.authorized = event.internal or self.bridge.authorized(event.source)
         cycle.command = (event.text or "").lstrip().startswith("/")
-        task = asyncio.current_task()
-        if task is not None:
-            # The end of the owner task comes after the session's guard is released: the next request of this
-            # thread never meets a busy session (base.py, _process_message_background).
-            task.add_done_callback(lambda _: self._ended(cycle))
 
     async def on_processing_complete(self, event: MessageEvent, outcome: ProcessingOutcome) -> None:
         """The gateway's own judgement; SUCCESS only says that something was delivered."""
@@ -455,15 +460,19 @@ class AguiAdapter(FileSender):
     def _finish(self, cycle: Cycle, outcome: Any, code: str = "", message: str = "", *, record: bool = True) -> None:
         if self._cycles.pop(cycle.turn, None) is None:
             return
-        for pending in self.requests.of_turn(cycle.turn, True):
-            if not pending.beside:
-                self.requests.close(pending, "cancelled", Answer(error="The turn is over."))
-        self._not_taken(cycle)
-        if cycle.turn.stopping:
-            self.bridge.clear_interrupt(cycle.session_key)
-        cycle.close(outcome, self.bridge.kept_texts(cycle.session_key) if outcome == "failed" else ())
-        self.bridge.release(cycle.session_key, cycle.tap)
-        cycle.turn.thread.accept(cycle.tap.late_inputs)
+        try:
+            for pending in self.requests.of_turn(cycle.turn, True):
+                if not pending.beside:
+                    self.requests.close(pending, "cancelled", Answer(error="The turn is over."))
+            self._not_taken(cycle)
+            if cycle.turn.stopping:
+                self.bridge.clear_interrupt(cycle.session_key)
+            cycle.close(outcome, self.bridge.kept_texts(cycle.session_key) if outcome == "failed" else ())
+            self.bridge.release(cycle.session_key, cycle.tap)
+            cycle.turn.thread.accept(cycle.tap.late_inputs)
+        except Exception:  # whatever it was: the turn ends, or its readers and its thread would wait for ever
+            logger.exception("agui: the end of a turn was not told in full")
+            cycle.tap.stop()
         cycle.turn.thread.end(cycle.turn, outcome, code, redact(message) if message else "")
         if record:
             self.archive.record(cycle.turn, outcome)
@@ -479,11 +488,10 @@ class AguiAdapter(FileSender):
         metadata: dict[str, Any] | None = None,
     ) -> SendResult:
         """What the gateway says in a chat: the answer, a command's reply, a notice, a late result. Any loop."""
-        if asyncio.get_running_loop() is self.loop:
-            return await self._said(chat_id, content, reply_to, metadata, elsewhere=False)
         # tools/send_message_tool.py calls this on a loop of its own worker thread.
-        said = self._said(chat_id, content, reply_to, metadata, elsewhere=True)
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(said, self.loop))
+        elsewhere = asyncio.get_running_loop() is not self.loop
+        said = self._said(chat_id, content, reply_to, metadata, elsewhere=elsewhere)
+        return await media_out.on_loop(self.loop, said)
 
     async def _said(
         self, chat_id: str, content: str, reply_to: str | None, metadata: dict[str, Any] | None, *, elsewhere: bool
@@ -498,12 +506,12 @@ class AguiAdapter(FileSender):
             return SendResult(success=False, error=f"There is no AG-UI thread {chat_id}: name <principal>.<thread id>.")
         turn = thread.current
         cycle = self._cycles.get(turn) if turn is not None else None
-        about, here = metadata or {}, session_key_here()
+        about = metadata or {}
         if turn is None or cycle is None:
             # What is said to all chats as the gateway stops is no message of the conversation.
             kept = not stopping or elsewhere or "job_id" in about
             message_id = self._deliver(thread, content, kept=kept)
-        elif "job_id" in about or (here and here != cycle.session_key) or (elsewhere and not here):
+        elif self._from_elsewhere(cycle, about, elsewhere):
             message_id = self._deliver_behind(turn, content)
         else:
             cycle.said(content, reply_to, about.get("notify") is True)
@@ -563,8 +571,7 @@ class AguiAdapter(FileSender):
         thread.last_id = last_id  # no message of the conversation
 
     async def _deliver_when_free(self, thread: Thread, content: str, message_id: str, sent: float) -> None:
-        while (turn := thread.current) is not None and not self.holds_only(turn):
-            await turn.done.wait()
+        await self.free(thread)
         self._deliver(thread, content, message_id, sent)
 
     # -- files ----------------------------------------------------------------------------------------------
@@ -583,26 +590,17 @@ class AguiAdapter(FileSender):
     async def send_file(
         self,
         chat_id: str,
-        path: str,
+        what: str,
         *,
         name: str | None = None,
         caption: str | None = None,
         metadata: dict[str, Any] | None = None,
+        address: bool = False,
     ) -> SendResult:
-        """A file that the agent sends in a chat. Any loop."""
+        """A file that the agent sends in a chat, or a picture elsewhere that it sends by its address. Any loop."""
         elsewhere = asyncio.get_running_loop() is not self.loop
-        return await media_out.on_loop(
-            self.loop, self._sent(chat_id, path, name or "", caption or "", metadata or {}, elsewhere)
-        )
-
-    async def send_address(
-        self, chat_id: str, url: str, *, caption: str | None = None, metadata: dict[str, Any] | None = None
-    ) -> SendResult:
-        """A picture elsewhere that the agent sends by its address. Any loop."""
-        elsewhere = asyncio.get_running_loop() is not self.loop
-        return await media_out.on_loop(
-            self.loop, self._sent(chat_id, url, "", caption or "", metadata or {}, elsewhere, address=True)
-        )
+        sent = self._sent(chat_id, what, name or "", caption or "", metadata or {}, elsewhere, address=address)
+        return await media_out.on_loop(self.loop, sent)
 
     async def _sent(
         self,
@@ -626,8 +624,9 @@ class AguiAdapter(FileSender):
             return SendResult(success=True)  # its text shows the picture already
         message_id = cycle.tap.new_id("f") if cycle is not None else f"late-{uuid.uuid4().hex}"
         make = media_out.pointed if address else functools.partial(media_out.stored, name=name)
+        owner = Owner(thread.principal.id, thread.chat_id, cycle.turn.id if cycle is not None else "")
         try:
-            file = await make(self.files, thread, cycle, what, message_id=message_id, caption=caption)
+            file = await asyncio.to_thread(make, self.files, owner, what, message_id=message_id, caption=caption)
         except FileError as error:
             logger.info("agui: a file was not sent: %s", error)
             if cycle is not None:
@@ -641,12 +640,11 @@ class AguiAdapter(FileSender):
 
     async def _deliver_file(self, thread: Thread, file: Attachment) -> None:
         """A file that belongs to no running turn: a closed turn of its own in the thread, when that is free."""
-        await self.archive.deliver(thread, file.message_id, media_out.shown(file))
-        while (turn := thread.current) is not None and not self.holds_only(turn):
-            await turn.done.wait()
+        await self.archive.deliver(thread, file.message_id, attachments.shown(file))
+        await self.free(thread)
         turn = self.new_turn(thread, "", unsolicited=True)
         turn.append(file)
-        self._keep(asyncio.ensure_future(self.archive.deliver(thread, file.message_id, media_out.shown(file))))
+        self._keep(asyncio.ensure_future(self.archive.deliver(thread, file.message_id, attachments.shown(file))))
         self._finish(self._cycles[turn], "success", record=False)
 
     def _from_elsewhere(self, cycle: Cycle, about: Mapping[str, Any], elsewhere: bool) -> bool:
@@ -676,7 +674,7 @@ class AguiAdapter(FileSender):
 
     def gateway_begins(self, thread: Thread) -> bool:
         """Whether the gateway has begun to process something in the thread that has no turn yet."""
-        return thread.current is None and self.bridge.session_key(self.source_of(thread)) in self._active_sessions
+        return thread.current is None and self.bridge.processing(self.bridge.session_key(self.source_of(thread)))
 
     async def _settle(self) -> None:
         """The gateway shuts down and tells its chats so, before it looks whether anything still runs.
@@ -832,7 +830,3 @@ class AguiAdapter(FileSender):
         """Name and kind of a chat, for the gateway's directory."""
         thread = self.threads.by_chat(chat_id)
         return {"name": thread.thread_id if thread is not None else chat_id, "type": "dm", "chat_id": chat_id}
-
-    def principal_local(self) -> Principal:
-        """A loopback caller without a token: authorised by the gateway's own rules, like any sender."""
-        return Principal("local")

@@ -5,6 +5,7 @@ Everything is checked before anything is done: one wrong answer leaves all of th
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -256,7 +257,7 @@ async def late_results(adapter: AguiAdapter, thread: Thread, asked: RunInput) ->
         and late_id(message) not in thread.accepted
     ]
     if late:
-        names, taken = _call_names(asked), adapter.server_tools()
+        names, taken = _call_names(asked), await asyncio.to_thread(adapter.server_tools)
         late = [message for message in late if names.get(message["toolCallId"]) not in taken]
     if late:
         history = await adapter.archive.messages(thread)
@@ -286,7 +287,7 @@ def late_text(asked: RunInput, message: dict[str, Any]) -> str:
     return f"[Late result of the client tool {name}, call {message['toolCallId']}]\n{_text(message)}"
 
 
-def nothing_open(found: Answers) -> AguiError:
+def nothing_open() -> AguiError:
     """The error for answers to questions that nobody knows."""
     return AguiError(409, "request_unknown", _GONE)
 

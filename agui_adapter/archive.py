@@ -57,7 +57,7 @@ class Archive:
     ) -> None:
         self.store = store
         self.sessions = sessions
-        self._key_of = key_of
+        self.key_of = key_of
         self._view = view
         self._sight = Sight(view.reasoning, view.tool_output, max_result_chars)
         self.files: Files | None = None  # what the agent sent, and what users sent inline
@@ -84,7 +84,7 @@ class Archive:
         if thread.loaded:
             return
         record = self.store.thread(thread.chat_id)
-        session = self.sessions.session_id(self._key_of(thread))
+        session = self.sessions.session_id(self.key_of(thread))
         thread.accept(self.store.accepted_ids(thread.chat_id))
         thread.context = self.store.context(thread.chat_id)
         thread.document.reserved = self.reserved
@@ -100,7 +100,7 @@ class Archive:
         thread.accept([message["id"] for message in history if message["role"] == "user"])
         held = without_reasoning(history)
         thread.last_id, thread.size = (held[-1]["id"] if held else ""), len(held)
-        thread.shared = bool(session) and self.sessions.shared(self._key_of(thread), session)
+        thread.shared = bool(session) and self.sessions.shared(self.key_of(thread), session)
         thread.loaded = True
 
     def _recover(self, thread: Thread, session: str, rows: Sequence[Row]) -> None:
@@ -145,7 +145,7 @@ class Archive:
         running = thread.current is not None
 
         def work() -> list[Message]:
-            session = self.sessions.session_id(self._key_of(thread))
+            session = self.sessions.session_id(self.key_of(thread))
             # The turn's own record comes behind this, so last_row is still what was there before it.
             rows = [row for row in self.sessions.rows(session) if not running or row.id <= thread.last_row]
             return self._messages(thread, session, rows)
@@ -158,10 +158,10 @@ class Archive:
         outcomes: dict[int, str] = {}
         turns: set[str] = set()
         turn_of: dict[int, str] = {}
-        lineage = self.sessions.lineage(session) if session else []
+        lineage = self.sessions.lineage(session)
         users = {row.id for row in rows if row.role == "user"}
         self._follow_rewritten(thread, lineage, rows)
-        for row_id, wire, turn_id, outcome, given in self.store.remembered(lineage) if lineage else []:
+        for row_id, wire, turn_id, outcome, given in self.store.remembered(lineage):
             if wire:
                 ids[row_id] = wire
             outcomes[row_id] = outcome
@@ -171,12 +171,10 @@ class Archive:
                 messages = json.loads(given)
                 if messages:
                     inputs[row_id] = self._linked(thread, messages)
-        facts = {row_id: from_json(text) for row_id, text in self.store.facts(lineage).items()} if lineage else {}
+        facts = {row_id: from_json(text) for row_id, text in self.store.facts(lineage).items()}
         late = mirrored(self.store.late(thread.chat_id), rows, ids)
-        hidden = self.store.unsolicited(lineage) & users if lineage else set()
-        # A message that a client sent is shown, whatever it looks like.
-        told = [replace(row, aside=False, summary=False) if row.id in inputs else row for row in rows]
-        shown = [row for row in visible(told) if row.id not in hidden]
+        hidden = self.store.unsolicited(lineage) & users
+        shown = [row for row in visible(rows, inputs) if row.id not in hidden]
         made = messages_of(shown, Told(ids, inputs, outcomes, facts))
         beside = [(after, self._linked(thread, [message])) for after, message in as_messages(late)]
         beside += [(after, self._linked(thread, said)) for after, said in self.store.beside(thread.chat_id, lineage)]
@@ -233,7 +231,7 @@ class Archive:
         try:
             thread, streamed = turn.thread, streamed_by(turn)
             last = streamed.messages[-1:] or turn.inputs[-1:]
-            session = self.sessions.session_id(self._key_of(thread))
+            session = self.sessions.session_id(self.key_of(thread))
             rows = self.sessions.rows(session, after=thread.last_row)
             own = [row for row in rows if not row.summary and not row.taken_back]
             command = turn.text.lstrip().startswith("/")  # some write the session anew
@@ -290,9 +288,9 @@ class Archive:
     def _find(
         self, principal: str, query: str, archived: bool, after: tuple[float, str] | None, limit: int
     ) -> tuple[list[dict[str, Any]], int]:
-        records, sessions = self.store.threads(principal, archived=archived), self.sessions.of_chats()
+        records = self.store.threads(principal, archived=archived)
         if query:
-            hits = self.sessions.search(query)
+            hits, sessions = self.sessions.search(query), self.sessions.of_chats({one.chat_id for one in records})
             records = [one for one in records if self._meets(one, sessions.get(one.chat_id, ""), query, hits)]
         records.sort(key=lambda one: (-one.updated, one.thread_id))
         place = 0
@@ -300,6 +298,7 @@ class Archive:
             mark = (-after[0], after[1])
             place = sum((-one.updated, one.thread_id) <= mark for one in records)
         page = records[place : place + limit]
+        sessions = self.sessions.of_chats({one.chat_id for one in page})
         return [self._told(one, sessions.get(one.chat_id, "")) for one in page], len(records)
 
     def _meets(self, record: ThreadRecord, session: str, query: str, hits: set[str]) -> bool:
@@ -308,13 +307,13 @@ class Archive:
         return bool(session) and not hits.isdisjoint(self.sessions.lineage(session))
 
     async def info(self, thread: Thread) -> dict[str, Any]:
-        """Title, times, counts and usage of one thread."""
+        """Title, times and count of one thread."""
 
         def work() -> dict[str, Any]:
             record = self.store.thread(thread.chat_id) or ThreadRecord(
                 thread.chat_id, thread.principal.id, thread.thread_id
             )
-            return self._told(record, self.sessions.session_id(self._key_of(thread)))
+            return self._told(record, self.sessions.session_id(self.key_of(thread)))
 
         return await self.run(work)
 
@@ -328,11 +327,6 @@ class Archive:
             "updated": record.updated or info.get("started_at") or 0.0,
             "archived": record.archived,
             "messages": self.sessions.count(session),
-            "usage": {
-                "model": str(info.get("model") or ""),
-                "inputTokens": int(info.get("input_tokens") or 0) + int(info.get("cache_read_tokens") or 0),
-                "outputTokens": int(info.get("output_tokens") or 0),
-            },
         }
 
     async def known(self, thread: Thread) -> bool:
@@ -379,7 +373,7 @@ class Archive:
             if self.store.thread(thread.chat_id) is None:  # a new name is no use of it: it keeps its place in lists
                 self.store.touch_thread(thread.chat_id, thread.principal.id, thread.thread_id)
             self.store.set_thread(thread.chat_id, title=title, archived=archived)
-            session = self.sessions.session_id(self._key_of(thread))
+            session = self.sessions.session_id(self.key_of(thread))
             if session:
                 self.sessions.change(session, title=title, archived=archived)
 
@@ -389,7 +383,7 @@ class Archive:
         """Delete the thread here and its session in Hermes."""
 
         def work() -> None:
-            self.sessions.delete(self._key_of(thread))
+            self.sessions.delete(self.key_of(thread))
             self.store.delete_thread(thread.chat_id)
             if self.files is not None:
                 self.files.forget(thread.chat_id)
@@ -407,7 +401,7 @@ class Archive:
         return await self.run(lambda: self._rewind(thread, message_id))
 
     def _rewind(self, thread: Thread, message_id: str) -> tuple[int, list[Message]]:
-        key = self._key_of(thread)
+        key = self.key_of(thread)
         session = self.sessions.session_id(key)
         rows = visible(self.sessions.rows(session))
         beside = self.store.turns_beside(thread.chat_id, self.sessions.lineage(session))
@@ -423,18 +417,10 @@ class Archive:
             self.sessions.rewind(key, *row.live)
             self.store.forget_beside(thread.chat_id, row.id)
             self.store.hide_files(thread.chat_id, row.id)
-            rows = [one for one in rows if one.id < row.id]
         if place is not None:
             self.store.forget_turns_beside([turn_id for turn_id, _, _ in beside[place:]])
-        self._stands(thread, session, rows)
+        thread.last_row, thread.last_id = self.sessions.last_row(session), None
         return undone, given[: next((n for n, message in enumerate(given) if message["id"] == message_id), 0)]
-
-    def _stands(self, thread: Thread, session: str, rows: Sequence[Row]) -> None:
-        """Where the thread stands now, for the comparison with the next run's messages."""
-        history = without_reasoning(self._messages(thread, session, rows))
-        thread.last_row = self.sessions.last_row(session)
-        thread.last_id = history[-1]["id"] if history else ""
-        thread.size = len(history)
 
     def _row_of(self, session: str, rows: Sequence[Row], message_id: str) -> tuple[Row | None, list[Message]]:
         """The user row that holds this message, and all that it holds."""
@@ -454,7 +440,7 @@ class Archive:
         await self.run(lambda: self._seed(thread, source, list(rows)))
 
     def _seed(self, thread: Thread, source: object, rows: list[dict[str, object]]) -> None:
-        session = self.sessions.seed(self._key_of(thread), source, rows)
+        session = self.sessions.seed(self.key_of(thread), source, rows)
         written = self.sessions.rows(session)
         ids = {row.id: str(given["wire_id"]) for row, given in zip(written, rows, strict=False)}
         self.store.begin_turn(f"seed-{session}", thread.chat_id, [], "")
@@ -476,7 +462,7 @@ class Archive:
         def work() -> None:
             self._load(thread)
             self.store.touch_thread(thread.chat_id, thread.principal.id, thread.thread_id)
-            session = self.sessions.session_id(self._key_of(thread))
+            session = self.sessions.session_id(self.key_of(thread))
             if again:
                 said = next((row for row in reversed(self.sessions.rows(session)) if row.role == "assistant"), None)
                 if said is not None and said.content.strip() and said.content.strip() in text:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gateway.session import SessionSource
 
@@ -34,7 +34,7 @@ def branch(archive: Archive, actions: Actions, thread: Thread, new: Thread, sour
 
     ``source`` is the new thread's. Raises LookupError when there is nothing to copy.
     """
-    key, new_key = archive._key_of(thread), archive._key_of(new)
+    key, new_key = archive.key_of(thread), archive.key_of(new)
     session = archive.sessions.session_id(key)
     if not session:
         raise LookupError(thread.thread_id)
@@ -57,8 +57,7 @@ def _shown(archive: Archive, session: str, turns: dict[str, _Past]) -> set[int]:
     rows = archive.sessions.rows(session)
     users = {row.id for row in rows if row.role == "user"}
     sent = {row_id for past in turns.values() if past.given != "[]" for row_id, wire in past.rows if wire} & users
-    told = [replace(row, aside=False, summary=False) if row.id in sent else row for row in rows]
-    return {row.id for row in visible(told)}
+    return {row.id for row in visible(rows, sent)}
 
 
 def _remember(

@@ -93,8 +93,8 @@ def declared(settings: Settings, can: Abilities | None, *, reason_blind: str = "
     if can is None:
         text = "This caller may not use the agent yet: a first message brings a pairing code for the operator."
         return AgentCapabilities(identity=identity, transport=transport, custom={"hermes": {"access": text}})
-    opens_files = settings.max_attachments > 0 and (can.has("read_file") or can.has("terminal"))
     takes = settings.max_attachments > 0
+    opens_files = takes and (can.has("read_file") or can.has("terminal"))
     return AgentCapabilities(
         identity=identity,
         transport=transport,

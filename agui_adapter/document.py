@@ -37,6 +37,7 @@ class Document:
 
         self._version = 0  # counts changes of the shared part
         self._read = 0  # the version that the newest run was read to its end with
+        self._now = ""  # the digest of ``value``
         self._past: OrderedDict[str, None] = OrderedDict()
         self._model = ""  # what the model knows: its digest, and the document while this process lives
         self._model_has: Json = None
@@ -142,9 +143,7 @@ class Document:
     def model_knows(self) -> None:
         """The model was told, or has changed, the state as it is now."""
         with self._lock:
-            shared = bare(self.value)
-            self._model, self._model_has = "" if shared in (None, {}) else _digest(shared), shared
-            self.dirty = True
+            self._model, self._model_has, self.dirty = self._shared_digest(), bare(self.value), True
 
     def model_forgot(self) -> None:
         """The history was cut: what the model was told may be gone."""
@@ -170,15 +169,18 @@ class Document:
         self._remember()
 
     def _remember(self) -> None:
-        digest = _digest(self.value)
+        digest = self._now = _digest(self.value)
         self._past.pop(digest, None)
         self._past[digest] = None
         while len(self._past) > _REMEMBERED:
             self._past.popitem(last=False)
 
     def _model_behind(self) -> bool:
-        shared = bare(self.value)
-        return self._model != ("" if shared in (None, {}) else _digest(shared))
+        return self._model != self._shared_digest()
+
+    def _shared_digest(self) -> str:
+        """Names what the model is to know of the document; "" for nothing."""
+        return "" if bare(self.value) in (None, {}) else self._now
 
     def _append(self, turn: Turn, before: Json, value: Json, patch: Patch) -> None:
         size = len(rules.wire(patch)) if patch else 0

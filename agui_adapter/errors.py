@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+INTERNAL = "Something failed here; the operator's log says what."
+
 
 class AguiError(Exception):
     """A request that cannot be served. The text is for the caller: no stack, path or secret.

@@ -153,7 +153,6 @@ class AguiStream:
         self._old_calls = {call.get("id") for message in base for call in message.get("toolCalls") or ()}
         # A step's later calls may come in a later run (behind a client's call): they hang on the message that has it.
         self._old_steps = {str(message.get("id")) for message in base if message.get("toolCalls")}
-        self._open_calls = tuple(self._calls)
         self._answered = {m.get("toolCallId") for m in base if m.get("role") == "tool"}
         self._requests: dict[str, Request] = {}  # open, though the worker does not wait for them
         self._plain: dict[int, str] = {}  # index → minted id, for calls that bring none
@@ -206,10 +205,6 @@ class AguiStream:
         self._out = []
         handler(self, event)
         return self._out
-
-    def succeed(self) -> list[bytes]:
-        """End the run with nothing more to say."""
-        return self.feed(TurnFinished())
 
     def feed_past_parks(self, event: StreamEvent) -> None:
         """For a reader of a whole turn: its runs end where it parks, the messages go on."""
@@ -273,8 +268,7 @@ class AguiStream:
         self._out = []
         now, self._step = self._step, step
         self._begin_step(now)
-        for made in self._subagents.catch_up(held):
-            self._out.append(frame(made))
+        self._out += map(frame, self._subagents.catch_up(held))
         for inner in self._inner.values():
             self._emit("ACTIVITY_SNAPSHOT", messageId=inner.id, activityType=INNER_TOOLS, content=inner.content)
         for message_id, content in self._plans.values():
@@ -332,6 +326,13 @@ class AguiStream:
             self._send(self._text_deltas.rest())
             self._emit("TEXT_MESSAGE_END", messageId=self._text.id)
             self._text = None
+
+    def _whole(self, message_id: str, text: str, role: Literal["assistant", "user"] = "assistant") -> None:
+        """A message that comes in one piece; id and text are clean."""
+        self._kept[message_id] = _Kept(message_id, role, [text])
+        self._emit("TEXT_MESSAGE_START", messageId=message_id, role=role)
+        self._emit("TEXT_MESSAGE_CONTENT", messageId=message_id, delta=text)
+        self._emit("TEXT_MESSAGE_END", messageId=message_id)
 
     # -- reasoning -------------------------------------------------------------------------------------------
 
@@ -530,8 +531,7 @@ class AguiStream:
             self._emit("STEP_STARTED", stepName=name)
 
     def _on_subagent(self, event: SubagentEvent) -> None:
-        for made in self._subagents.feed(event):
-            self._out.append(frame(made))
+        self._out += map(frame, self._subagents.feed(event))
 
     def _known_call(self, call_id: str) -> str:
         """A call's id on the wire, if the client has it."""
@@ -540,8 +540,7 @@ class AguiStream:
 
     def _close_beside(self) -> None:
         """What goes on beside the messages ends with the run."""
-        for made in self._subagents.close():
-            self._out.append(frame(made))
+        self._out += map(frame, self._subagents.close())
         self._begin_step("")
 
     # -- the rest --------------------------------------------------------------------------------------------
@@ -562,10 +561,7 @@ class AguiStream:
         if message_id in self._used:
             return  # the client has it: it sent it itself
         self._used.add(message_id)
-        self._kept[message_id] = _Kept(message_id, "user", [text])
-        self._emit("TEXT_MESSAGE_START", messageId=message_id, role="user")
-        self._emit("TEXT_MESSAGE_CONTENT", messageId=message_id, delta=text)
-        self._emit("TEXT_MESSAGE_END", messageId=message_id)
+        self._whole(message_id, text, "user")
 
     def _on_long_tool(self, event: LongToolHint) -> None:
         value: dict[str, Any] = {"tool": event.tool_name, "seconds": clean(event.duration)}
@@ -631,11 +627,7 @@ class AguiStream:
         known = {clean(request.id): request for request in (*waiting, *self._requests.values())}
         for made in asked:
             self._step_message = ""
-            message_id, text = self._mint("m"), clean(in_words(known[clean(made["id"])]))
-            self._kept[message_id] = _Kept(message_id, text=[text])
-            self._emit("TEXT_MESSAGE_START", messageId=message_id, role="assistant")
-            self._emit("TEXT_MESSAGE_CONTENT", messageId=message_id, delta=text)
-            self._emit("TEXT_MESSAGE_END", messageId=message_id)
+            self._whole(self._mint("m"), clean(in_words(known[clean(made["id"])])))
             self._emit("CUSTOM", name="on_interrupt", value=made)
 
     def _interrupts(self, waiting: Iterable[Request] = ()) -> list[dict[str, Any]]:
@@ -666,11 +658,7 @@ class AguiStream:
         activity_id = self._fresh(attachments.activity_id(message_id), "a")
         self._files[activity_id] = content
         self._emit("ACTIVITY_SNAPSHOT", messageId=activity_id, activityType=attachments.ACTIVITY, content=content)
-        text = clean(attachments.shown(event))
-        self._kept[message_id] = _Kept(message_id, text=[text])
-        self._emit("TEXT_MESSAGE_START", messageId=message_id, role="assistant")
-        self._emit("TEXT_MESSAGE_CONTENT", messageId=message_id, delta=text)
-        self._emit("TEXT_MESSAGE_END", messageId=message_id)
+        self._whole(message_id, clean(attachments.shown(event)))
 
     def _on_usage(self, event: Usage) -> None:
         self._usage.append(

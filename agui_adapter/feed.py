@@ -7,11 +7,13 @@ twice. On the gateway's loop.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .encode import frame, start_id, with_id
+from .errors import INTERNAL
 from .events import AguiStream, View
 from .history import Message
 from .run import resync
@@ -20,6 +22,8 @@ from .stream import TurnFinished
 
 if TYPE_CHECKING:
     from .archive import Archive
+
+logger = logging.getLogger("hermes_agui")
 
 
 async def past(archive: Archive, thread: Thread) -> list[Message]:
@@ -115,6 +119,8 @@ class Feed:
         self._past.add(turn.id)
         if self._counts:
             turn.enter()
+        stream: AguiStream | None = None
+        frames: list[bytes] = []
         try:
             segment = turn.segment_at(position)
             if self._holds is None and position == segment.start and not begun:
@@ -130,7 +136,6 @@ class Feed:
                 begun = False
                 while not stream.done:
                     batch = await turn.log.read(position)
-                    frames: list[bytes] = []
                     if batch.gap:  # the log has merged what the reader missed
                         frames, position = resync(turn, stream, segment.start)
                     else:
@@ -142,13 +147,20 @@ class Feed:
                         if batch.closed and not stream.done:
                             frames += stream.feed(TurnFinished())
                     if frames:
-                        yield b"".join(frames)
+                        chunk, frames = b"".join(frames), []
+                        yield chunk
                 self._holds = stream.messages()
                 self._state = stream.state
                 if turn.log.closed and position >= turn.log.last:
                     return
                 await turn.log.read(position)  # parked: what comes next begins another run
                 segment = turn.segment_from(position)
+        except Exception:  # as in ``Run``: it can only be told in the stream
+            logger.exception("agui: a feed failed")
+            if stream is None:
+                raise
+            if told := [*frames, *stream.fail("internal", INTERNAL)]:
+                yield b"".join(told)
         finally:
             if self._counts:
                 turn.leave()

@@ -16,6 +16,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -88,8 +89,9 @@ class Files:
             raise FileError("it could not be read") from None
         name = safe_name(name) or safe_name(source.name) or "file"
         mime = _type_of(name, head)
-        kind = kind_of(name, mime)
-        return self._record(file_id, owner, name, mime, size, kind, message_id, caption, os.path.realpath(path))
+        return self._record(
+            file_id, owner, name, mime, size, kind_of(mime), message_id, caption, os.path.realpath(path)
+        )
 
     def keep(self, owner: Owner, data: bytes, name: str, mime: str, kind: Kind) -> FileRecord | None:
         """Keep bytes that a user sent; None when they are too many for the room there is."""
@@ -267,9 +269,9 @@ class Files:
                 alive.add(record.file_id)
             else:
                 self._remove(self._path(record.file_id))
-        for path in self._listed():
+        for changed, _, path in self._listed():
             # One without a record may be in the making.
-            if path.name not in alive and (self._store.file(path.name) is not None or _age(path, now) > 3600):
+            if path.name not in alive and (self._store.file(path.name) is not None or now - changed > 3600):
                 self._remove(path)
 
     def forget(self, chat_id: str) -> None:
@@ -280,7 +282,7 @@ class Files:
 
     def _make_room(self, size: int) -> None:
         """The oldest files go when there is no room for another."""
-        there = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in self._listed())
+        there = sorted(self._listed())
         over = sum(one[1] for one in there) + size - self._most
         for _, freed, path in there:
             if over <= 0:
@@ -288,11 +290,16 @@ class Files:
             self._remove(path)
             over -= freed
 
-    def _listed(self) -> list[Path]:
-        try:
-            return [path for path in self._folder.iterdir() if path.is_file()]
-        except OSError:
-            return []
+    def _listed(self) -> list[tuple[float, int, Path]]:
+        """What is in the folder: time of its last change, bytes, path. Another thread may remove files meanwhile."""
+        found = []
+        with suppress(OSError):
+            for path in self._folder.iterdir():
+                with suppress(OSError):
+                    about = path.stat()
+                    if stat.S_ISREG(about.st_mode):
+                        found.append((about.st_mtime, about.st_size, path))
+        return found
 
     def _remove(self, path: Path) -> None:
         with suppress(OSError):
@@ -332,13 +339,6 @@ def _is_text(head: bytes) -> bool:
     except UnicodeDecodeError as error:
         return error.start > len(head) - 4 and b"\0" not in head
     return b"\0" not in head and bool(head)
-
-
-def _age(path: Path, now: float) -> float:
-    try:
-        return now - path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def refusal(path: str, why: object) -> str:

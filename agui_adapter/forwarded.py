@@ -65,13 +65,13 @@ def read_forwarded(props: Any, *, allowed: Collection[str], forward: bool) -> Fo
         else:
             values[name] = _CHECKS[name](name, value)
     command = props.get("command")
-    asks = isinstance(command, Mapping) and "resume" in command
+    command = command if isinstance(command, Mapping) else {}
     rest = {key: value for key, value in props.items() if key not in _OURS} if forward else {}
     return Forwarded(
         Overrides(**values),
         tuple(dict.fromkeys(ignored)),
-        command["resume"] if asks and isinstance(command, Mapping) else None,
-        asks,
+        command.get("resume"),
+        "resume" in command,
         _as_context(rest),
     )
 

@@ -91,14 +91,17 @@ class Sight:
 # -- which rows a person saw ---------------------------------------------------------------------------------------
 
 
-def visible(rows: Sequence[Row]) -> list[Row]:
+def visible(rows: Sequence[Row], sent: Collection[int] = ()) -> list[Row]:
     """The conversation as a person saw it: without summaries, and without the copies that compaction makes.
+
+    ``sent``: rows of what a client said, which are shown whatever they look like.
 
     In-place compaction archives all rows and writes a batch: copies of the first few, a summary, copies of the newest.
     The rotating kind writes that batch into a new session. Rows of a batch have about the time of its summary or their
     original's. Copies keep the originals' order, so a message that says the same as an earlier one is none when its
     place is behind all of them. What a rewind took back is gone, with the original that it was a copy of.
     """
+    rows = [replace(row, aside=False, summary=False) if row.id in sent else row for row in rows]
     if not any(row.summary or row.session_id != rows[0].session_id for row in rows):
         return [replace(row, live=(row.session_id, row.id)) for row in rows if not row.taken_back and not row.aside]
     summaries = [(row.session_id, row.timestamp) for row in rows if row.summary]
@@ -160,12 +163,9 @@ def messages_of(rows: Sequence[Row], told: Told) -> list[Message]:
     for row in rows:
         wire = told.ids.get(row.id) or f"row-{row.id}"
         if row.role == "tool":
-            match = next((one for one in waiting if one[0] == row.call_id), None)
-            if match is None and not row.call_id and waiting:
-                match = waiting[0]  # the provider gave no id, and Hermes keeps none with the result
-            if match is not None:
-                waiting.remove(match)
-                made.append({"id": wire, "role": "tool", "toolCallId": match[1], "content": row.content})
+            call_id = claimed(row, waiting)
+            if call_id:
+                made.append({"id": wire, "role": "tool", "toolCallId": call_id, "content": row.content})
             continue
         _close(made, waiting)
         if row.role == "user":
@@ -179,6 +179,20 @@ def messages_of(rows: Sequence[Row], told: Told) -> list[Message]:
                 made += _assistant(row, told, used, waiting)
     _close(made, waiting)
     return made
+
+
+def claimed(row: Row, waiting: list[tuple[str, str]]) -> str:
+    """The id on the wire of the call that this result answers, "" if none; the call waits no more.
+
+    ``waiting``: the provider's id and the id on the wire of each call without a result.
+    """
+    match = next((one for one in waiting if one[0] == row.call_id), None)
+    if match is None and not row.call_id and waiting:
+        match = waiting[0]  # the provider gave no id, and Hermes keeps none with the result
+    if match is None:
+        return ""
+    waiting.remove(match)
+    return match[1]
 
 
 def _unsaid(row: Row, told: Told) -> bool:

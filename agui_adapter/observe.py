@@ -138,6 +138,9 @@ class Observer:
         for watch in list(self._watches):
             watch.cancel()
         with self._lock:
-            running = [thread.current for thread in self._threads.values() if thread.current is not None]
-        for turn in running:
-            self._close(turn, "failed", "gateway_stopped", "The gateway is shutting down; look again when it is back.")
+            threads = list(self._threads.values())
+        for thread in threads:
+            if thread.current is not None:
+                message = "The gateway is shutting down; look again when it is back."
+                self._close(thread.current, "failed", "gateway_stopped", message)
+            thread.changed.notify()  # readers of feeds wait for what no longer comes

@@ -16,17 +16,16 @@ from .errors import AguiError
 from .feed import Feed, past, position
 from .hermes.actions import Actions
 from .hermes.observe import Session
+from .inputs import MAX_ID_CHARS
 from .observe import session_id
+from .replies import millis, number, reply
 from .run import wait_ready
 from .session import Principal, Thread
-from .thread_routes import MAX_PAGE, MAX_TITLE, PAGE, _millis, _number
-from .thread_routes import _reply as reply
+from .thread_routes import MAX_PAGE, MAX_TITLE, PAGE
 
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
     from .server import Server
-
-MAX_THREAD_ID = 1024
 
 
 def add_routes(app: web.Application, server: Server) -> None:
@@ -81,8 +80,8 @@ class ObserveRoutes:
     async def list(self, request: web.Request) -> web.Response:
         """``?limit=&before=&q=&platform=``: newest first; ``before`` is the ``next`` of the page before."""
         await self._owner(request)
-        limit = _number(request.query.get("limit"), PAGE, MAX_PAGE, "limit")
-        start = _number(request.query.get("before"), 0, 10**9, "before")
+        limit = number(request.query.get("limit"), PAGE, MAX_PAGE, "limit")
+        start = number(request.query.get("before"), 0, 10**9, "before")
         query, platform = request.query.get("q", "").strip().lower(), request.query.get("platform", "").strip().lower()
         others = self._adapter.others
 
@@ -119,7 +118,15 @@ class ObserveRoutes:
         after = position(thread, wanted)
         history = None if after is not None else await past(self._adapter.archive, thread)
         once = request.query.get("once", "") in ("1", "true")
-        feed = Feed(thread, self._server.view, after=after, history=history, once=once, counts=False)
+        feed = Feed(
+            thread,
+            self._server.view,
+            after=after,
+            history=history,
+            once=once,
+            counts=False,
+            still=lambda: not self._adapter.closing,
+        )
         return await self._server.stream(request, feed.chunks())
 
     # -- taking part --------------------------------------------------------------------------------------------
@@ -128,7 +135,7 @@ class ObserveRoutes:
         """``{threadId?, title?}``: copy the conversation into a thread that was never used."""
         owner = await self._owner(request)
         session = await self._session(request)
-        body = await self._body(request)
+        body = await self._server.json(request, optional=True)
         title = body.get("title", "")
         if not isinstance(title, str) or len(title) > MAX_TITLE:
             raise AguiError(422, "invalid_input", f"title must be a text of at most {MAX_TITLE} characters.")
@@ -154,7 +161,7 @@ class ObserveRoutes:
         """
         owner = await self._owner(request)
         session = await self._session(request)
-        thread = self._target(owner, await self._body(request))
+        thread = self._target(owner, await self._server.json(request, optional=True))
         adapter = self._adapter
         source, key = adapter.source_of(thread), adapter.key_of(thread)
         if key == session.key:
@@ -176,13 +183,10 @@ class ObserveRoutes:
         )
         return reply(told | {"sharedWith": [_summary(one) for one in shared], "notice": notice if shared else ""})
 
-    async def _body(self, request: web.Request) -> dict[str, Any]:
-        return await self._server.json(request) if request.can_read_body else {}
-
     def _target(self, owner: Principal, body: dict[str, Any]) -> Thread:
         thread_id = body.get("threadId", "")
-        if not isinstance(thread_id, str) or len(thread_id) > MAX_THREAD_ID:
-            raise AguiError(422, "invalid_input", f"threadId must be a text of at most {MAX_THREAD_ID} characters.")
+        if not isinstance(thread_id, str) or len(thread_id) > MAX_ID_CHARS:
+            raise AguiError(422, "invalid_input", f"threadId must be a text of at most {MAX_ID_CHARS} characters.")
         return self._adapter.threads.get(owner, thread_id or str(uuid.uuid4()))
 
     async def _taken(self, thread: Thread) -> dict[str, Any]:
@@ -206,8 +210,8 @@ def _summary(session: Session) -> dict[str, Any]:
         "chatName": session.chat_name,
         "userName": session.user_name,
         "title": session.title,
-        "createdAt": _millis(session.created),
-        "updatedAt": _millis(session.updated),
+        "createdAt": millis(session.created),
+        "updatedAt": millis(session.updated),
         "messageCount": session.messages,
         "status": "running" if session.running else "idle",
         "sharedWith": [session_id(key) for key in session.shared],

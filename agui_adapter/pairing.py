@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .history import Fact, Message, Row
+from .history import Fact, Message, Row, claimed
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def pair(rows: Sequence[Row], streamed: Streamed, user_ids: Sequence[str], *, wh
             if users:
                 found.ids[row.id] = users.pop(0)
         elif row.role == "tool":
-            wire = _result_of(row, waiting)
+            wire = claimed(row, waiting) or row.call_id
             if wire in results:
                 found.ids[row.id] = results[wire]
         elif row.calls:
@@ -134,16 +134,6 @@ def _wires(row: Row, wires: Sequence[str]) -> list[str]:
         if made[-1]:
             left.remove(made[-1])
     return [wire or (left.pop(0) if left else call["id"]) for wire, call in zip(made, row.calls, strict=True)]
-
-
-def _result_of(row: Row, waiting: list[tuple[str, str]]) -> str:
-    match = next((one for one in waiting if one[0] == row.call_id), None)
-    if match is None and not row.call_id and waiting:
-        match = waiting[0]
-    if match is None:
-        return row.call_id
-    waiting.remove(match)
-    return match[1]
 
 
 def _text(row: Row, steps: Sequence[Message], at: int, said: str, last: bool) -> tuple[int, bool] | None:

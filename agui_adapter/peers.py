@@ -29,7 +29,6 @@ class Peer:
     does not fit there. ``interrupts``: what is asked is read from the outcome; a peer without it is asked in words too.
     """
 
-    version: str = ""
     cancelled_outcome: bool = False
     pending_tool_calls: bool = False
     part_results: bool = False
@@ -40,7 +39,6 @@ class Peer:
 
 
 MODERN = Peer(
-    PROTOCOL_VERSION,
     cancelled_outcome=True,
     pending_tool_calls=True,
     part_results=True,
@@ -49,9 +47,9 @@ MODERN = Peer(
     bare_deltas=True,
 )
 OLD = Peer()
-OLDEST = Peer("0.0.53", interrupts=False)
+OLDEST = Peer(interrupts=False)
 
-UNDECLARED = {"0.0.59": OLD, "0.0.53": OLDEST, "0.0.45": Peer("0.0.45", interrupts=False)}
+UNDECLARED = {"0.0.59": OLD, "0.0.53": OLDEST, "0.0.45": OLDEST}
 """Clients that declare no version. None of them ever gets an event type, an empty text delta or a null that it does
 not know: those are sent to nobody."""
 

@@ -183,6 +183,7 @@ class Requests:
             if pending.on_close is not None:
                 pending.on_close(pending)
             pending.event.set()
+            self.resumed(pending)  # nobody waits for what is closed
         with contextlib.suppress(RuntimeError):  # the loop is gone, and nobody is left to tell
             self._loop.call_soon_threadsafe(self._is_closed, pending)
         # The audit line: who, what, when; never the content.
@@ -225,11 +226,10 @@ class Requests:
     def still_parked(self, turn: Turn) -> bool:
         """After answers: if the worker still waits for another one, say so in the log, which ends the new run."""
         with self._lock:
-            known = self._by_turn.get(turn, {}).values()
-            if any(p.waited and p.closed is None for p in known):
+            parked = self.parked(turn)
+            if parked:
                 self._park(turn)
-                return True
-            return False
+            return parked
 
     def tell(self, turn: Turn, event: StreamEvent) -> int:
         """Add to a turn's log what comes from beside it. Its position; 0, and nothing added, while the turn waits (what

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .encode import start_id, with_id
-from .errors import AguiError
+from .errors import INTERNAL, AguiError
 from .events import AguiStream
 from .history import Message
 from .inputs import has_media
@@ -78,7 +78,8 @@ class Run:
             document.read_to_end(version)  # the last frames were taken: the client knows the state
         except Exception:  # the headers are out: what failed here can only be told in the stream
             logger.exception("agui: a stream failed")
-            yield b"".join([*frames, *stream.fail("internal", "Something failed here; the operator's log says what.")])
+            if told := [*frames, *stream.fail("internal", INTERNAL)]:
+                yield b"".join(told)
         finally:
             self.turn.leave()
 
@@ -104,15 +105,21 @@ def _merged(events: list[tuple[int, StreamEvent]]) -> list[tuple[int, StreamEven
     """Adjacent text deltas as one, at the last one's position."""
     merged: list[tuple[int, StreamEvent]] = []
     texts: list[str] = []
+    last = 0
+
+    def together() -> None:
+        if texts:
+            merged.append((last, MessageChunk("".join(texts))))
+            texts.clear()
+
     for position, event in events:
         if isinstance(event, MessageChunk):
-            if texts:
-                merged.pop()
             texts.append(event.text)
-            merged.append((position, MessageChunk("".join(texts))))
+            last = position
         else:
-            texts = []
+            together()
             merged.append((position, event))
+    together()
     return merged
 
 
@@ -178,6 +185,8 @@ async def open_turn(
     if thread.lock.locked() and settings.busy == "reject":
         raise _busy()
     async with thread.lock:
+        if thread.gone:
+            raise AguiError(409, "thread_deleted", "This thread was deleted meanwhile; send the run again.")
         while (running := thread.current) is not None and not adapter.holds_only(running):
             parked = adapter.requests.parked(running)
             if parked and settings.parked == "refuse":
@@ -193,8 +202,7 @@ async def open_turn(
         while adapter.gateway_begins(thread) and time.monotonic() < deadline:
             with contextlib.suppress(TimeoutError):  # a background result waited behind the turn before: it comes first
                 await asyncio.wait_for(thread.changed.wait(), _POLL)
-        while (own := thread.current) is not None and not adapter.holds_only(own):
-            await own.done.wait()
+        await adapter.free(thread)
         prepared = await prepare()
         thread.document.use(any(tool.writes for tool in client_tools))
         fresh = thread.document.news(context if context != thread.context else "")

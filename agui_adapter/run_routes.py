@@ -291,6 +291,7 @@ class Runs:
             notices.append(("rewound", {"messageId": todo.rewind_to, "turns": turns}))
             cut = next(index for index, message in enumerate(history) if message["id"] == todo.rewind_to)
             history = history[:cut]
+            thread.size = len(without_reasoning(history)) - len(again)  # the turn brings those again
         if not todo.snapshot:
             return Prepared(asked.messages, notices, complete=True, again=again)
         thread.show(history)
@@ -306,13 +307,13 @@ class Runs:
         adapter = self._adapter
         _, users = asked.tail()
         new = [message for message in users if message["id"] not in thread.accepted]
-        bare = AguiStream(asked.thread_id, asked.run_id, peer=asked.peer, view=self._server.view, base=asked.messages)
+        bare = AguiStream(asked.thread_id, asked.run_id, peer=asked.peer, view=self._server.view)
         try:
             found = collect(adapter.requests, thread, asked)
             if found.uncovered:
                 return await self._server.frames(request, reinterrupt(bare, found.uncovered))
             if not found.pairs and found.unknown and not new:
-                raise nothing_open(found)
+                raise nothing_open()
             if not found.pairs and not new and not late:
                 return await self._again(request, thread, asked)
             if not found.pairs or (new and not found.fresh):
@@ -372,7 +373,7 @@ class Runs:
 
     def _begins(self, turn: Turn, segment: Segment, asked: RunInput, prepared: Prepared) -> Segment:
         """The run with what stands behind its ``RUN_STARTED``, before the turn's own events."""
-        stream = AguiStream(asked.thread_id, segment.run_id, peer=asked.peer, base=prepared.base)
+        stream = AguiStream(asked.thread_id, segment.run_id, peer=asked.peer)
         frames = stream.state_snapshot(prepared.state) if prepared.tells_state else []
         frames += [frame for name, value in prepared.notices for frame in stream.notice(name, value)]
         if prepared.snapshot:

@@ -20,8 +20,9 @@ from . import __version__, action_routes, capabilities, file_routes, observe_rou
 from .auth import check_host, check_origin, principal_of
 from .config import Settings
 from .encode import HEARTBEAT, dumps
-from .errors import AguiError, bad_request
+from .errors import INTERNAL, AguiError, bad_request
 from .events import View
+from .replies import reply
 from .session import Principal
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Server:
             raise
         except Exception:
             logger.exception("agui: a request failed")
-            return _problem(AguiError(500, "internal", "Something failed here; the operator's log says what."))
+            return _problem(AguiError(500, "internal", INTERNAL))
 
     @web.middleware
     async def _admission(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -155,7 +156,7 @@ class Server:
         """Liveness and nothing else: no secrets, no counts."""
         ready = self.adapter.ready
         body = {"status": "ok" if ready else "starting", "version": __version__}
-        return web.Response(body=dumps(body), content_type="application/json", status=200 if ready else 503)
+        return reply(body, 200 if ready else 503)
 
     # -- the writer -----------------------------------------------------------------------------------------
 
@@ -173,6 +174,10 @@ class Server:
             await response.write_eof()
         except ConnectionResetError:
             pass  # its log keeps what the turn says
+        except Exception:  # the headers are out: a problem document would be written into the stream
+            logger.exception("agui: a stream failed")
+            if request.transport is not None:
+                request.transport.close()
         finally:
             self._streams.discard(stream)
         return response
@@ -191,8 +196,10 @@ class Server:
         """Who calls. Raises AguiError 401."""
         return principal_of(request.headers.get("Authorization"), self.settings)
 
-    async def json(self, request: web.Request) -> dict[str, Any]:
-        """The body as a JSON object. Raises AguiError 415 or 400."""
+    async def json(self, request: web.Request, *, optional: bool = False) -> dict[str, Any]:
+        """The body as a JSON object; empty where there is none and it is ``optional``. Raises AguiError 415 or 400."""
+        if optional and not request.can_read_body:
+            return {}
         if "application/json" not in request.headers.get("Content-Type", "").lower():
             raise AguiError(415, "not_json", "Send application/json.")
         try:
@@ -224,11 +231,6 @@ class _Stream:
     def __init__(self, response: web.StreamResponse) -> None:
         self.response = response
         self.wrote = time.monotonic()
-
-
-def reply(body: Any, status: int = 200) -> web.Response:
-    """A JSON response."""
-    return web.Response(status=status, body=dumps(body), content_type="application/json")
 
 
 def _problem(error: AguiError) -> web.Response:

@@ -196,7 +196,8 @@ class Turn:
         for segment in reversed(self.segments):
             if segment.start == position:
                 return segment
-        return Segment(position, f"{self.id}-{position}" if position else self.id, f"{self.id}-{position}")
+        name = f"{self.id}-{position}" if position else self.id
+        return Segment(position, name, name)
 
     def segment_of(self, run_id: str, position: int) -> Segment:
         """The run of this id that begins at this position."""
@@ -263,6 +264,11 @@ class Thread:
     gone: bool = False  # deleted
     used_at: float = field(default_factory=time.monotonic)
 
+    @classmethod
+    def of(cls, principal: Principal, thread_id: str) -> Thread:
+        """The principal's thread of that id, known to nobody yet (``Threads``)."""
+        return cls(principal, thread_id, chat_id_for(principal.id, thread_id))
+
     def begin(
         self,
         log: EventLog,
@@ -327,7 +333,7 @@ class Threads:
         chat_id = chat_id_for(principal.id, thread_id)
         thread = self._by_chat.get(chat_id)
         if thread is None:
-            thread = self._by_chat[chat_id] = Thread(principal, thread_id, chat_id)
+            thread = self._by_chat[chat_id] = Thread.of(principal, thread_id)
         # A thread that the gateway spoke of first (see adopt) learns its client's id and principal here.
         thread.principal, thread.thread_id = principal, thread_id
         thread.used_at = time.monotonic()
@@ -336,6 +342,10 @@ class Threads:
     def find(self, principal: Principal, thread_id: str) -> Thread | None:
         """The principal's thread of that id if this process has met it."""
         return self._by_chat.get(chat_id_for(principal.id, thread_id))
+
+    def hold(self, thread: Thread) -> Thread | None:
+        """The thread of this one's chat: this one, where there is none yet; None if it was dropped meanwhile."""
+        return None if thread.gone else self._by_chat.setdefault(thread.chat_id, thread)
 
     def drop(self, thread: Thread) -> None:
         """Forget a thread."""

@@ -1,6 +1,6 @@
 """What of a streamed answer must wait: text that only tells Hermes to send a file is never shown, however briefly.
 
-Pure. What a whole text looks like without its tags is Hermes's to say (``hermes_media.without_tags``); here it is only
+Pure. What a whole text looks like without its tags is Hermes's to say (``hermes.media.without_tags``); here it is only
 known that something may be one, before the rest of it has come.
 """
 

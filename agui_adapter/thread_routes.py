@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -18,6 +17,7 @@ from .feed import Feed, past, position
 from .hermes.actions import Actions, is_command
 from .inputs import MAX_ID_CHARS
 from .interrupts import describe
+from .replies import millis, number, reply
 from .requests import read_answer
 from .run import end_turn, wait_ready
 from .session import Thread
@@ -46,6 +46,16 @@ def add_routes(app: web.Application, server: Server) -> None:
     app.router.add_post(f"{one}/requests/{{request_id}}", routes.answer)
 
 
+async def known(server: Server, request: web.Request) -> Thread:
+    """The caller's thread of the address. Raises AguiError 404 where it has none of that id."""
+    principal = server.principal(request)
+    await wait_ready(server.adapter, server.settings.start_wait_seconds)
+    thread: Thread | None = await server.adapter.known_thread(principal, request.match_info["thread_id"])
+    if thread is None:
+        raise AguiError(404, "no_such_thread", "There is no such thread.")
+    return thread
+
+
 class ThreadRoutes:
     """The routes and what they need."""
 
@@ -56,40 +66,31 @@ class ThreadRoutes:
     def _adapter(self) -> AguiAdapter:
         return self._server.adapter
 
-    async def _thread(self, request: web.Request) -> Thread:
-        """The caller's thread of the address. Raises AguiError 404 where it has none of that id."""
-        principal = self._server.principal(request)
-        await wait_ready(self._adapter, self._server.settings.start_wait_seconds)
-        thread: Thread | None = await self._adapter.known_thread(principal, request.match_info["thread_id"])
-        if thread is None:
-            raise AguiError(404, "no_such_thread", "There is no such thread.")
-        return thread
-
     # -- looking ------------------------------------------------------------------------------------------------
 
     async def list(self, request: web.Request) -> web.Response:
         """``?limit=&before=&q=&archived=``: newest first; ``before`` is the ``next`` of the page before."""
         principal = self._server.principal(request)
         await wait_ready(self._adapter, self._server.settings.start_wait_seconds)
-        limit = _number(request.query.get("limit"), PAGE, MAX_PAGE, "limit")
+        limit = number(request.query.get("limit"), PAGE, MAX_PAGE, "limit")
         after = _cursor(request.query.get("before", ""))
         archived = request.query.get("archived", "") in ("1", "true")
         page, total = await self._adapter.archive.find(
             principal.id, request.query.get("q", "").strip(), archived=archived, after=after, limit=limit + 1
         )
-        following = _page_end(page[limit - 1]) if len(page) > limit else None
+        following = _page_end(page[limit - 1]) if 0 < limit < len(page) else None
         threads = [self._summary(one) for one in page[:limit]]
-        return _reply({"threads": threads, "total": total, "next": following})
+        return reply({"threads": threads, "total": total, "next": following})
 
-    def _summary(self, known: dict[str, Any]) -> dict[str, Any]:
-        thread = self._adapter.threads.by_chat(known["chat_id"])
+    def _summary(self, told: dict[str, Any]) -> dict[str, Any]:
+        thread = self._adapter.threads.by_chat(told["chat_id"])
         return {
-            "threadId": known["thread_id"],
-            "title": known["title"],
-            "createdAt": _millis(known["created"]),
-            "updatedAt": _millis(known["updated"]),
-            "messageCount": known["messages"],
-            "archived": known["archived"],
+            "threadId": told["thread_id"],
+            "title": told["title"],
+            "createdAt": millis(told["created"]),
+            "updatedAt": millis(told["updated"]),
+            "messageCount": told["messages"],
+            "archived": told["archived"],
             "status": self._status(thread),
         }
 
@@ -102,7 +103,7 @@ class ThreadRoutes:
 
     async def get(self, request: web.Request) -> web.Response:
         """One thread: its messages, what is open, and the turn that runs now with its newest event's id."""
-        thread = await self._thread(request)
+        thread = await known(self._server, request)
         adapter = self._adapter
         turn = thread.current
         last = turn.log.last if turn is not None else 0
@@ -114,8 +115,8 @@ class ThreadRoutes:
         body = {
             "threadId": thread.thread_id,
             "title": info["title"],
-            "createdAt": _millis(info["created"]),
-            "updatedAt": _millis(info["updated"]),
+            "createdAt": millis(info["created"]),
+            "updatedAt": millis(info["updated"]),
             "archived": info["archived"],
             "status": self._status(thread),
             "messages": messages,
@@ -124,7 +125,7 @@ class ThreadRoutes:
             "usage": await self._usage(thread),
             "state": {} if state is None else for_clients(state),
         }
-        return _reply(body)
+        return reply(body)
 
     async def _usage(self, thread: Thread) -> dict[str, Any]:
         archive, bridge = self._adapter.archive, self._adapter.bridge
@@ -137,7 +138,7 @@ class ThreadRoutes:
 
         Without a position a reader gets the conversation as a snapshot, then everything that happens.
         """
-        thread = await self._thread(request)
+        thread = await known(self._server, request)
         wanted = request.query.get("after") or request.headers.get("Last-Event-ID") or ""
         after = position(thread, wanted)
         history = None if after is not None else await past(self._adapter.archive, thread)
@@ -155,7 +156,7 @@ class ThreadRoutes:
 
     async def patch(self, request: web.Request) -> web.Response:
         """Rename (``title``) or put aside (``archived``)."""
-        thread = await self._thread(request)
+        thread = await known(self._server, request)
         body = await self._server.json(request)
         title, archived = body.get("title"), body.get("archived")
         if title is not None and not (isinstance(title, str) and title.strip() and len(title) <= MAX_TITLE):
@@ -166,21 +167,23 @@ class ThreadRoutes:
             raise AguiError(422, "invalid_input", "Give a title, archived, or both.")
         await self._adapter.archive.change(thread, title=title.strip() if title else None, archived=archived)
         info = await self._adapter.archive.info(thread)
-        return _reply({"threadId": thread.thread_id, "title": info["title"], "archived": info["archived"]})
+        return reply({"threadId": thread.thread_id, "title": info["title"], "archived": info["archived"]})
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete a thread with its Hermes session. A turn that runs is stopped first."""
-        thread = await self._thread(request)
+        thread = await known(self._server, request)
         async with thread.lock:
             await self._end(thread, "The user deleted the thread.")
             await self._adapter.archive.delete(thread)
             self._adapter.threads.drop(thread)
-        return _reply({"threadId": thread.thread_id, "deleted": True})
+            for turn in thread.turns.values():  # the sweep, which forgets others, no longer meets them
+                self._adapter.requests.forget(turn)
+        return reply({"threadId": thread.thread_id, "deleted": True})
 
     async def stop(self, request: web.Request) -> web.Response:
         """Stop the thread's turn at once, running or parked. Idempotent."""
-        thread = await self._thread(request)
-        return _reply({"threadId": thread.thread_id, "stopped": await self._end(thread, "The user stopped the turn.")})
+        thread = await known(self._server, request)
+        return reply({"threadId": thread.thread_id, "stopped": await self._end(thread, "The user stopped the turn.")})
 
     async def _end(self, thread: Thread, reason: str) -> bool:
         turn = thread.current
@@ -194,7 +197,7 @@ class ThreadRoutes:
 
         Text that comes too late for that is answered in a further turn, as the user's message of that id.
         """
-        thread = await self._thread(request)
+        thread = await known(self._server, request)
         body = await self._server.json(request)
         text = body.get("text")
         if not isinstance(text, str) or not text.strip():
@@ -207,11 +210,11 @@ class ThreadRoutes:
         turn = thread.current
         if turn is None or self._adapter.requests.parked(turn) or not self._adapter.steer(turn, text, message_id):
             raise AguiError(409, "run_not_accepting_steer", "No turn is running that could take it; send a message.")
-        return _reply({"threadId": thread.thread_id, "turnId": turn.id, "steered": True}, 202)
+        return reply({"threadId": thread.thread_id, "turnId": turn.id, "steered": True}, 202)
 
     async def answer(self, request: web.Request) -> web.Response:
         """Answer one open request; 404 unknown, 409 no longer open, 422 a payload that is no answer."""
-        thread = await self._thread(request)
+        thread = await known(self._server, request)
         requests = self._adapter.requests
         pending = requests.find(list(thread.turns.values()), request.match_info["request_id"])
         if pending is None:
@@ -226,13 +229,7 @@ class ThreadRoutes:
             answer = read_answer(pending.request, payload, cancelled=payload.get("status") == "cancelled")
         counted = requests.answer(pending, answer, thread.principal.id)
         requests.still_parked(pending.turn)
-        return _reply({"requestId": pending.request.id, "status": "answered" if counted else "repeated"})
-
-
-def _reply(body: Any, status: int = 200) -> web.Response:
-    from .server import reply
-
-    return reply(body, status)
+        return reply({"requestId": pending.request.id, "status": "answered" if counted else "repeated"})
 
 
 def _page_end(last: dict[str, Any]) -> str:
@@ -246,17 +243,5 @@ def _cursor(text: str) -> tuple[float, str] | None:
     try:
         updated, thread_id = json.loads(base64.urlsafe_b64decode(text))
         return float(updated), str(thread_id)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise AguiError(422, "invalid_input", "before must be the `next` of another page.") from None
-
-
-def _number(text: str | None, default: int, most: int, name: str) -> int:
-    if text is None or text == "":
-        return default
-    if not (text.isascii() and text.isdigit()) or not 0 <= int(text) <= most:
-        raise AguiError(422, "invalid_input", f"{name} must be a whole number from 0 to {most}.")
-    return int(text)
-
-
-def _millis(seconds: float | None) -> int:
-    return int((seconds or time.time()) * 1000)

@@ -99,7 +99,7 @@ async def test_unknown_ids_and_those_of_another_thread(world: World) -> None:
     # A client's call is answered by its tool message, never by a payload.
     assert found.unknown == ["a", "nothing", client.request.id] and not found.pairs
     assert foreign.closed is None
-    error = nothing_open(found)
+    error = nothing_open()
     assert (error.status, error.code) == (409, "request_unknown") and "Send a message" in error.message
     assert world.collect(run(calls("x"), result("x"))).pairs == []
 

@@ -170,12 +170,9 @@ class Recorder(AguiAdapter):
         super().__init__(config)
         self.sent: list[tuple[str, ...]] = []
 
-    async def send_file(self, chat_id: str, path: str, **options: Any) -> SendResult:
-        self.sent.append(("file", path, str(options.get("name") or ""), str(options.get("caption") or "")))
-        return SendResult(success=True)
-
-    async def send_address(self, chat_id: str, url: str, **options: Any) -> SendResult:
-        self.sent.append(("address", url, "", str(options.get("caption") or "")))
+    async def send_file(self, chat_id: str, what: str, **options: Any) -> SendResult:
+        kind = "address" if options.get("address") else "file"
+        self.sent.append((kind, what, str(options.get("name") or ""), str(options.get("caption") or "")))
         return SendResult(success=True)
 
 

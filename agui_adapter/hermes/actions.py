@@ -103,7 +103,7 @@ class Actions:
         except BaseException:
             database.delete_session(made)
             raise
-        self._name(made, title)
+        self._sessions.change(made, title=title, archived=None)
         store.set_model_override(target_key, store.get_model_override(session_key))
         return Copy(made, title, rows)
 
@@ -128,12 +128,6 @@ class Actions:
         self._runner._clear_session_boundary_security_state(key)
         self._sessions.evict(key)
         self._sessions._db.delete_session_if_empty(empty)
-
-    def _name(self, session_id: str, title: str) -> None:
-        try:
-            self._sessions._db.set_session_title(session_id, title)
-        except ValueError as error:
-            logger.info("agui: Hermes did not take a title: %s", error)
 
     # -- compress -----------------------------------------------------------------------------------------------
 

@@ -98,7 +98,6 @@ def approval_settled(requests: Requests, facts: dict[str, Any]) -> None:
         _claimed.pop(id(entry), None)
     if pending is None:
         return
-    requests.resumed(pending)
     requests.close(pending, "expired" if facts.get("choice") == "timeout" else "cancelled", Answer(choice=DENY))
 
 

@@ -70,6 +70,9 @@ class Bridge:
             _bridges.remove(self)
         for key in list(self.taps):
             self.release(key)
+        if self.watcher is not None:
+            self.watcher.close()
+            self.watcher = None
 
     # -- sessions -------------------------------------------------------------------------------------------
 
@@ -83,6 +86,10 @@ class Bridge:
     def owns(self, session_key: str) -> bool:
         """Whether the session is one of this adapter's. Any thread."""
         return session_key in self.taps or self._adapter.thread_of(session_key) is not None
+
+    def processing(self, session_key: str) -> bool:
+        """Whether the gateway processes something of this session, begun by whomever. The loop."""
+        return session_key in self._adapter._active_sessions
 
     def note_asked(self, session_key: str) -> None:
         """A hook has asked; the gateway's prompt for the same question follows. Worker thread."""

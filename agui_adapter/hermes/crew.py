@@ -6,17 +6,17 @@ turn that made them, on their own threads and long after that turn. Both name th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..crew import Crew
 from ..session import Thread
+from .objects import redact
 
-Redact = Callable[[str], str]
 PREFIX = "subagent."
 
 
-def started(crew: Crew, thread: Thread, call_id: str, kwargs: Mapping[str, Any], redact: Redact) -> None:
+def started(crew: Crew, thread: Thread, call_id: str, kwargs: Mapping[str, Any]) -> None:
     """Hook ``subagent_start``. ``call_id``: of the delegating call on the wire, where the session's agent made it."""
     session, subagent_id = _text(kwargs, "child_session_id"), _text(kwargs, "child_subagent_id")
     role = _text(kwargs, "child_role")
@@ -28,14 +28,14 @@ def started(crew: Crew, thread: Thread, call_id: str, kwargs: Mapping[str, Any],
         crew.started(thread, session, subagent_id, name, goal, call_id)
 
 
-def stopped(crew: Crew, kwargs: Mapping[str, Any], redact: Redact) -> None:
+def stopped(crew: Crew, kwargs: Mapping[str, Any]) -> None:
     """Hook ``subagent_stop``, which comes when all of a batch are through: mostly their end was told before."""
     seconds = float(kwargs.get("duration_ms") or 0) / 1000
     status = _text(kwargs, "child_status")
     crew.ended(_text(kwargs, "child_session_id"), status, redact(_text(kwargs, "child_summary")), seconds)
 
 
-def progress(crew: Crew, kind: str, tool: Any, preview: Any, facts: Mapping[str, Any], redact: Redact) -> None:
+def progress(crew: Crew, kind: str, tool: Any, preview: Any, facts: Mapping[str, Any]) -> None:
     """A subagent's progress callback. Its text comes as deltas, unredacted as the agent's own."""
     session, text = _text(facts, "child_session_id"), str(preview or "")
     if kind == "subagent.tool":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,9 @@ class Sessions:
         return str(self._db.get_compression_tip(found) or found) if self._db is not None else str(found)
 
     def lineage(self, session_id: str) -> list[str]:
-        """The session and those that compaction rotated it out of, oldest first."""
+        """The session and those that compaction rotated it out of, oldest first; nothing for no session."""
+        if not session_id:
+            return []
         try:
             return list(self._db.get_compression_lineage(session_id)) or [session_id]
         except Exception:
@@ -110,13 +112,13 @@ class Sessions:
         """Title, counts and times of a session, as Hermes keeps them."""
         return dict(self._db.get_session(session_id) or {}) if session_id and self._db is not None else {}
 
-    def of_chats(self) -> dict[str, str]:
-        """Chat id → session, for all of our chats, by the routing table."""
+    def of_chats(self, chats: Collection[str]) -> dict[str, str]:
+        """Chat id → session, for these chats of ours, by the routing table."""
         self._store._ensure_loaded()
         found = {}
         for entry in list(self._store._entries.values()):
             origin = getattr(entry, "origin", None)
-            if origin is not None and origin.platform.value == "agui":
+            if origin is not None and origin.platform.value == "agui" and str(origin.chat_id) in chats:
                 found[str(origin.chat_id)] = self.session_id(entry.session_key)
         return found
 

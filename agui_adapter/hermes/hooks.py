@@ -25,12 +25,6 @@ from ..tap import Call, Tap
 from . import ask, crew, media
 from .facts import TODO, Facts
 from .history import is_aside
-from .overrides import override
-
-if TYPE_CHECKING:
-    from .bridge import Bridge
-    from .observe import Watched, Watcher
-
 from .objects import (
     as_json,
     calls_of,
@@ -45,9 +39,14 @@ from .objects import (
     text_of,
     tool_names,
     tool_results,
-    unknown_tool,
+    unknown_calls,
     usage_of,
 )
+from .overrides import override
+
+if TYPE_CHECKING:
+    from .bridge import Bridge
+    from .observe import Watched, Watcher
 
 logger = logging.getLogger("hermes_agui")
 
@@ -107,15 +106,7 @@ class _Attachment:
     def commit(self) -> None:
         message, self.message = self.message, None
         calls = calls_of(message)
-        left = {call.id for call in calls}
-        names = tool_names(self.agent)
-        # Hermes drops repeated calls of a step (_deduplicate_tool_calls), those of unknown names too.
-        unknown = {
-            (call.name, call.arguments): call
-            for call in reversed(self.offered)
-            if call.id not in left and call.name not in names
-        }
-        errors = [(call, unknown_tool(call.name, names)) for call in reversed(unknown.values())]
+        errors = unknown_calls(self.offered, calls, tool_names(self.agent))
         self.offered = []
         shown = [replace(shown_call(call), client=call.name in self.client_names) for call in calls]
         self.tap.committed(shown, errors)
@@ -181,7 +172,7 @@ class _Attachment:
         if kind == "tool.completed":
             self.told = facts
         elif kind.startswith(crew.PREFIX) and self.bridge.crew is not None:
-            crew.progress(self.bridge.crew, kind, name, preview, facts, redact)
+            crew.progress(self.bridge.crew, kind, name, preview, facts)
 
     def step(self, count: int, results: Any) -> None:
         newest = [
@@ -266,22 +257,21 @@ def on_hook(name: str, kwargs: dict[str, Any]) -> Any:
     if name in ("pre_approval_request", "post_approval_response"):
         return _approval(name, kwargs)
     if name == "subagent_start":
+        child = str(kwargs.get("child_session_id") or "")
         parent = _attached.get(str(kwargs.get("parent_turn_id") or ""))
         if parent is None:  # one that a subagent makes
             parent = _children.get(str(kwargs.get("parent_session_id") or ""))
         if parent is not None:
-            _children[str(kwargs.get("child_session_id") or "")] = parent
+            _children[child] = parent
             _subagent_started(parent, kwargs)
             if parent.facts is not None:
-                parent.facts.subagent_started(
-                    str(kwargs.get("child_session_id") or ""), redact(str(kwargs.get("child_goal") or ""))
-                )
+                parent.facts.subagent_started(child, redact(str(kwargs.get("child_goal") or "")))
         return None
     if name == "subagent_stop":
         child = str(kwargs.get("child_session_id") or "")
         parent = _children.pop(child, None)
         if parent is not None and parent.bridge.crew is not None:
-            crew.stopped(parent.bridge.crew, kwargs, redact)
+            crew.stopped(parent.bridge.crew, kwargs)
         if parent is not None and parent.facts is not None:
             parent.facts.subagent_stopped(child, str(kwargs.get("child_status") or ""))
         return None
@@ -350,12 +340,17 @@ def _watcher() -> Watcher | None:
     return next((bridge.watcher for bridge in tuple(_bridges) if bridge.watcher is not None), None)
 
 
+def _owner(session_key: str) -> Bridge | None:
+    """The adapter that this session is of, if it is one of ours."""
+    return next((bridge for bridge in tuple(_bridges) if bridge.owns(session_key)), None)
+
+
 def _approval(name: str, kwargs: dict[str, Any]) -> None:
     """A dangerous command of a session of ours waits for a yes (the waiting thread), or its wait is over."""
     if kwargs.get("surface") != "gateway":
         return
     key = str(kwargs.get("session_key") or "")
-    bridge = next((bridge for bridge in tuple(_bridges) if bridge.owns(key)), None)
+    bridge = _owner(key)
     if bridge is None:
         return
     if name == "post_approval_response":
@@ -376,7 +371,7 @@ def _subagent_started(parent: _Attachment, kwargs: dict[str, Any]) -> None:
         inside = _inside.get()  # the delegating call: its thread makes the subagents
         wires = parent.tap.wire_ids(inside.call_id) if inside is not None else []
         thread = parent.tap.turn.thread
-        crew.started(parent.bridge.crew, thread, wires[0] if wires else "", kwargs, redact)
+        crew.started(parent.bridge.crew, thread, wires[0] if wires else "", kwargs)
 
 
 def _subagent_requested(name: str, kwargs: dict[str, Any]) -> None:
@@ -513,7 +508,7 @@ def _watch_call(attachment: _Attachment | None, call_id: str, name: str) -> obje
 def _tool_beside(next_call: Callable[[Any], Any], args: Any) -> Any:
     """A tool of another agent of one of our sessions (``/background``; a subagent's context names no session)."""
     key = ask.session_key_here()
-    bridge = next((bridge for bridge in tuple(_bridges) if bridge.owns(key)), None) if key else None
+    bridge = _owner(key) if key else None
     if bridge is None:
         return next_call(args)
     with ask.ears.open(key, bridge.listener(key)):

@@ -10,9 +10,9 @@ import importlib.util
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import unquote, urljoin, urlsplit
 from urllib.request import getproxies
 
@@ -230,7 +230,7 @@ def _unprotected(text: str) -> str:
     return str(BasePlatformAdapter._mask_json_string_media(masked))
 
 
-def kind_of(path: str, mime: str) -> Kind:
+def kind_of(mime: str) -> Kind:
     """The kind of a file that is sent, by its type."""
     main = mime.partition("/")[0]
     if main in ("image", "audio", "video"):
@@ -245,25 +245,3 @@ def is_web_address(address: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname)
-
-
-__all__: Sequence[Any] = [
-    "FETCH_SECONDS",
-    "MAX_INLINE_BYTES",
-    "FetchError",
-    "Fetched",
-    "Kind",
-    "allowed_path",
-    "cache",
-    "fetch",
-    "inlined",
-    "is_text",
-    "is_web_address",
-    "kind_of",
-    "local_path",
-    "message_type",
-    "shown_as_image",
-    "tagged_files",
-    "trouble",
-    "without_tags",
-]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from agent.redact import redact_sensitive_text
 from gateway.session_context import get_session_env
@@ -12,9 +13,6 @@ from gateway.session_context import get_session_env
 from ..stream import Usage
 from ..tap import Call, Failure, without_thinking
 from .history import reached
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger("hermes_agui")
 
@@ -76,6 +74,20 @@ def unknown_tool(name: str, names: frozenset[str]) -> str:
         return str(_invalid_tool_name_error_content(name, names))
     except Exception:  # private to 0.19: the wording is all that depends on it
         return f"Tool '{name}' does not exist."
+
+
+def unknown_calls(offered: Sequence[Call], left: Sequence[Call], names: frozenset[str]) -> list[tuple[Call, str]]:
+    """Offered calls of unknown tools, which Hermes answers itself and does not run, each with what the model is told.
+
+    Hermes drops repeated calls of a step (_deduplicate_tool_calls), those of unknown names too.
+    """
+    kept = {call.id for call in left}
+    unknown = {
+        (call.name, call.arguments): call
+        for call in reversed(offered)
+        if call.id not in kept and call.name not in names
+    }
+    return [(call, unknown_tool(call.name, names)) for call in reversed(unknown.values())]
 
 
 def cut_answer(agent: Any) -> str | None:

@@ -78,13 +78,8 @@ class Watched:
         if message is None:
             return
         calls = objects.calls_of(message)
-        left = {call.id for call in calls}
-        names = objects.tool_names(self.agent)
-        unknown = [call for call in self.offered if call.id not in left and call.name not in names]
-        self.tap.committed(
-            [objects.shown_call(call) for call in calls],
-            [(call, objects.unknown_tool(call.name, names)) for call in unknown],
-        )
+        errors = objects.unknown_calls(self.offered, calls, objects.tool_names(self.agent))
+        self.tap.committed([objects.shown_call(call) for call in calls], errors)
         self.offered = []
 
     def starts(self, call_id: str) -> None:
