@@ -74,11 +74,13 @@ def known_beginning(client: Sequence[Message], wanted: Sequence[Message]) -> lis
     A client appends what a snapshot brings behind what it keeps (1.0.0 and 0.0.59): a message that belongs before one
     that it holds comes right only if that one is taken from it first.
     """
-    have = {message["id"] for message in client}
+    place = {message["id"]: index for index, message in enumerate(client)}
+    last = -1
     for index, message in enumerate(wanted):
-        if message["id"] not in have:
-            later = any(other["id"] in have for other in wanted[index:])
-            return list(wanted[:index]) if later else None
+        at = place.get(message["id"], -1)
+        if at <= last:
+            return list(wanted[:index]) if any(other["id"] in place for other in wanted[index:]) else None
+        last = at
     return None
 
 
