@@ -23,7 +23,7 @@ from .encode import HEARTBEAT, dumps
 from .errors import INTERNAL, AguiError, bad_request
 from .events import View
 from .replies import reply
-from .session import Principal
+from .session import Principal, Scope
 
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
@@ -192,9 +192,16 @@ class Server:
 
     # -- for routes -----------------------------------------------------------------------------------------
 
-    def principal(self, request: web.Request) -> Principal:
-        """Who calls. Raises AguiError 401."""
-        return principal_of(request.headers.get("Authorization"), self.settings)
+    def principal(self, request: web.Request, scope: Scope | None = None) -> Principal:
+        """Who calls, if its token is good for ``scope``: without one for reading, or for running what is no GET.
+
+        Raises AguiError 401, and 403 where the scope is missing.
+        """
+        principal = principal_of(request.headers.get("Authorization"), self.settings)
+        need: Scope = scope or ("read" if request.method in ("GET", "HEAD") else "run")
+        if not principal.may(need):
+            raise AguiError(403, "scope_missing", f"This token lacks the scope `{need}`.")
+        return principal
 
     async def json(self, request: web.Request, *, optional: bool = False) -> dict[str, Any]:
         """The body as a JSON object; empty where there is none and it is ``optional``. Raises AguiError 415 or 400."""

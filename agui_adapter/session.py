@@ -15,7 +15,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .document import Document
 from .log import EventLog
@@ -29,13 +29,25 @@ if TYPE_CHECKING:
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
 
+Scope = Literal["read", "run", "approve", "admin"]
+SCOPES: frozenset[Scope] = frozenset(("read", "run", "approve", "admin"))
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is calling. ``id`` is the gateway's user id; ``trusted`` means allowed by itself (the operator's key)."""
+    """Who is calling. ``id`` is the gateway's user id; ``trusted`` means allowed by itself (the operator's key).
+
+    ``scopes``: what its token is good for, beside what the gateway's own rules let it do: read threads, run turns,
+    approve what waits, and administer (commands that change more than its own conversation).
+    """
 
     id: str
     trusted: bool = False
+    scopes: frozenset[Scope] = SCOPES
+
+    def may(self, scope: Scope) -> bool:
+        """Whether its token is good for this."""
+        return scope in self.scopes
 
 
 def _part(text: str) -> str:
