@@ -136,6 +136,7 @@ class AguiAdapter(FileSender):
         )
         files.base = public_base(settings, server.port)
         await asyncio.to_thread(files.open)
+        self.archive.later(self.archive.put_away_lost)
         self.files = self.archive.files = files  # routes find it from now on: links are checked with what was read
         sessions.shown = self.shown
         self.others = Others(self.gateway_runner, sessions)
@@ -356,12 +357,16 @@ class AguiAdapter(FileSender):
             self._finish(cycle, "cancelled")
         return asked
 
+    def one_shot(self, turn: Turn) -> None:
+        """Its caller reads one response and nothing later: nobody can be asked, and unread it has no use (``door``)."""
+        turn.one_shot, turn.on_unread = True, self._unread
+
     def _unread(self, turn: Turn) -> None:
         """The last reader of a turn has left, or what it waited for is closed while nobody reads it."""
         assert self.settings is not None
         if turn.grace is None:
             # Never at once: between two readers of one request there is an instant without any.
-            seconds = max(self.settings.grace_seconds, 0.2)
+            seconds = 0.2 if turn.thread.passing else max(self.settings.grace_seconds, 0.2)
             turn.grace = self.loop.call_later(seconds, self._grace_over, turn)
 
     def _grace_over(self, turn: Turn) -> None:
@@ -477,6 +482,8 @@ class AguiAdapter(FileSender):
         if record:
             self.archive.record(cycle.turn, outcome)
         self._tell_subagents(cycle.turn.thread)
+        if cycle.turn.thread.passing:
+            self.archive.put_away(cycle.turn.thread)
 
     # -- out ------------------------------------------------------------------------------------------------
 

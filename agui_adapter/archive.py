@@ -61,6 +61,7 @@ class Archive:
         self._view = view
         self._sight = Sight(view.reasoning, view.tool_output, max_result_chars)
         self.files: Files | None = None  # what the agent sent, and what users sent inline
+        self.keeps_stateless = False  # sessions of stateless requests are put aside, not deleted
         self.reserved = True  # the member `hermes` of the shared state is the server's
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agui-archive")
 
@@ -345,7 +346,10 @@ class Archive:
         thread = turn.thread
 
         def work() -> None:
-            self.store.touch_thread(thread.chat_id, thread.principal.id, thread.thread_id)
+            if thread.passing:
+                self.store.add_passing(thread.chat_id, self.key_of(thread))
+            else:
+                self.store.touch_thread(thread.chat_id, thread.principal.id, thread.thread_id)
             self.store.begin_turn(turn.id, thread.chat_id, turn.inputs, run_id)
             self.store.set_system(thread.chat_id, thread.system)
             self._keep_state(thread)
@@ -389,6 +393,22 @@ class Archive:
                 self.files.forget(thread.chat_id)
 
         await self.run(work)
+
+    def put_away(self, thread: Thread) -> None:
+        """The turn of a stateless request is over: its thread and session go. Returns at once.
+
+        What the agent sent in it stays, for as long as any file does.
+        """
+        self.later(lambda: self._put_away(thread.chat_id, self.key_of(thread)))
+
+    def put_away_lost(self) -> None:
+        """The same for those that an earlier process did not come to. Blocks."""
+        for chat_id, key in self.store.passing():
+            self._put_away(chat_id, key)
+
+    def _put_away(self, chat_id: str, key: str) -> None:
+        self.sessions.put_away(key, keep=self.keeps_stateless)
+        self.store.delete_thread(chat_id)
 
     # -- rewind and seed ------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from .stream import Closed, Request, RequestClosed, RequestOpened, StreamEvent, 
 logger = logging.getLogger("hermes_agui")
 
 APPROVE_ONCE, DENY = "once", "deny"
+NOBODY = "Nobody can be asked on this connection. Go on without it, or say in your answer what you would need."
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,10 @@ class Requests:
         parks: bool = True,
         on_close: Callable[[Pending], None] | None = None,
     ) -> Pending:
-        """Ask. ``seconds`` until it expires, 0 for never. Any thread."""
+        """Ask. ``seconds`` until it expires, 0 for never. Any thread.
+
+        In a turn of a caller that reads one response and is gone nobody is there: a person's answer is a refusal then.
+        """
         seconds = self.limited(turn, seconds)
         deadline = 0.0
         if seconds:
@@ -104,6 +108,8 @@ class Requests:
         if seconds:
             self._loop.call_soon_threadsafe(self._arm, pending, seconds)
         logger.info("agui: %s asked on %s: %s", request.kind, turn.thread.chat_id, request.id)
+        if turn.one_shot and request.kind != "client_tool":
+            self.close(pending, "cancelled", Answer(choice=DENY, error=NOBODY))
         return pending
 
     def limited(self, turn: Turn, seconds: float) -> float:
@@ -119,9 +125,12 @@ class Requests:
         return self._places.acquire(blocking=False)
 
     def hold(self, pending: Pending) -> None:
-        """A worker waits for this request, on a place that was taken for it."""
+        """A worker waits for this request, on a place that was taken for it; no more, if that is closed already."""
         with self._lock:
-            pending.holds_place = True
+            pending.holds_place = pending.closed is None
+            free = not pending.holds_place
+        if free:
+            self._places.release()
 
     def park(self, pending: Pending) -> None:
         """The worker waits for this request from now on: runs of the turn end here, with what is open."""
@@ -275,6 +284,11 @@ class Requests:
         """All turns whose worker waits now."""
         with self._lock:
             return [turn for turn in self._by_turn if self.parked(turn)]
+
+    def turns_of(self, principal_id: str) -> list[Turn]:
+        """The turns of a principal's that have or had requests, oldest first."""
+        with self._lock:
+            return [turn for turn in self._by_turn if turn.thread.principal.id == principal_id]
 
     def find(self, turns: list[Turn], request_id: str) -> Pending | None:
         """A request by its id, among turns of one thread: another's id is as unknown as a made-up one."""

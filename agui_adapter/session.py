@@ -274,6 +274,7 @@ class Thread:
     system: str = ""  # the client's own instructions to the agent
     watchers: int = 0  # readers of its feed
     gone: bool = False  # deleted
+    passing: bool = False  # of one stateless request: in no list, put away once its turn has ended
     used_at: float = field(default_factory=time.monotonic)
 
     @classmethod
@@ -398,6 +399,6 @@ class Threads:
                     del thread.turns[turn_id]
                     gone.append(turn)
             idle = thread.current is None and not thread.turns and not thread.watchers and not thread.lock.locked()
-            if idle and now - thread.used_at > 24 * 3600:
+            if idle and (thread.passing or now - thread.used_at > 24 * 3600):
                 del self._by_chat[chat_id]
         return gone

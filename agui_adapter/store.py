@@ -57,6 +57,7 @@ CREATE TABLE IF NOT EXISTS runs (
     principal TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, chat_id TEXT NOT NULL, turn_id TEXT NOT NULL,
     position INTEGER NOT NULL, run_id TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (principal, key)
 );
+CREATE TABLE IF NOT EXISTS passing (chat_id TEXT PRIMARY KEY, session_key TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS states (
     chat_id TEXT PRIMARY KEY, state TEXT NOT NULL, model TEXT NOT NULL, offered INTEGER NOT NULL
 );
@@ -295,8 +296,16 @@ class Store:
     def delete_thread(self, chat_id: str) -> None:
         """Forget everything about a thread."""
         self._run("DELETE FROM ids WHERE turn_id IN (SELECT turn_id FROM turns WHERE chat_id = ?)", (chat_id,))
-        for table in ("threads", "turns", "late", "beside", "arrivals", "runs", "states"):
+        for table in ("threads", "turns", "late", "beside", "arrivals", "runs", "states", "passing"):
             self._run(f"DELETE FROM {table} WHERE chat_id = ?", (chat_id,))
+
+    def add_passing(self, chat_id: str, session_key: str) -> None:
+        """A thread of one stateless request begins, which goes with it (``delete_thread``)."""
+        self._run("INSERT OR REPLACE INTO passing VALUES (?, ?)", (chat_id, session_key))
+
+    def passing(self) -> list[tuple[str, str]]:
+        """Such threads that are still there, each with its session key."""
+        return [(row["chat_id"], row["session_key"]) for row in self._run("SELECT * FROM passing")]
 
     # -- turns and ids ------------------------------------------------------------------------------------------
 

@@ -72,6 +72,7 @@ def new_adapter(kind: type[AguiAdapter], extra: dict[str, Any], home: Path, monk
         _is_user_authorized=lambda source: True,
         _get_proxy_url=lambda: "",
         _profile_name_for_source=lambda source: None,
+        _evict_cached_agent=lambda key: None,
     )
     return adapter
 

@@ -161,6 +161,23 @@ class Sessions:
         for one in self.lineage(session_id):
             self._db.delete_session(one)
 
+    def put_away(self, session_key: str, *, keep: bool) -> None:
+        """The key is used no more: forget it, and delete its session; ``keep``: end it, in no list from now on.
+
+        As Hermes itself drops a key (gateway/session.py, prune_old_entries): it lists all keys at each save.
+        """
+        session_id = self.session_id(session_key)
+        self.evict(session_key)
+        with self._store._lock:
+            if self._store._entries.pop(session_key, None) is not None:
+                self._store._save()
+        for one in self.lineage(session_id) if self._db is not None else ():
+            if keep:
+                self._db.end_session(one, "agui_stateless")
+                self._db.set_session_archived(one, True)
+            else:
+                self._db.delete_session(one)
+
     def search(self, query: str, limit: int = 200) -> set[str]:
         """Ids of our sessions in which a message matches."""
         found = self._db.search_messages(query, source_filter=["agui"], limit=limit)
