@@ -19,9 +19,10 @@ from aiohttp import web
 from . import __version__, action_routes, capabilities, file_routes, observe_routes, run_routes, thread_routes
 from .auth import check_host, check_origin, principal_of
 from .config import Settings
-from .encode import HEARTBEAT, dumps
+from .encode import HEARTBEAT
 from .errors import INTERNAL, AguiError, bad_request
 from .events import View
+from .problems import error_response
 from .replies import reply
 from .session import Principal, Scope
 
@@ -98,28 +99,32 @@ class Server:
         try:
             return await handler(request)
         except AguiError as error:
-            return _problem(error)
-        except web.HTTPRequestEntityTooLarge:
-            limit = self.settings.max_body_bytes
-            return _problem(
-                AguiError(413, "body_too_large", f"The body is larger than {limit} bytes (agui.max_body_bytes).")
-            )
+            return error_response(error, request.path)
         except web.HTTPMethodNotAllowed as error:
             allowed = ", ".join(sorted(error.allowed_methods))
-            response = _problem(AguiError(405, "method_not_allowed", f"This address takes {allowed}."))
+            response = error_response(
+                AguiError(405, "method_not_allowed", f"This address takes {allowed}."), request.path
+            )
             response.headers["Allow"] = allowed
             return response
-        except web.HTTPNotFound:
-            return _problem(AguiError(404, "not_found", "There is nothing at this address."))
-        except web.RequestPayloadError:
-            return _problem(bad_request("The body is not what its headers say (length, encoding)."))
         except web.HTTPException as error:
-            return _problem(AguiError(error.status, "bad_request", error.reason))
+            return error_response(self._told(error), request.path)
+        except web.RequestPayloadError:
+            return error_response(bad_request("The body is not what its headers say (length, encoding)."), request.path)
         except (ConnectionResetError, asyncio.CancelledError):
             raise
         except Exception:
             logger.exception("agui: a request failed")
-            return _problem(AguiError(500, "internal", INTERNAL))
+            return error_response(AguiError(500, "internal", INTERNAL), request.path)
+
+    def _told(self, error: web.HTTPException) -> AguiError:
+        """aiohttp's own errors."""
+        if isinstance(error, web.HTTPRequestEntityTooLarge):
+            limit = self.settings.max_body_bytes
+            return AguiError(413, "body_too_large", f"The body is larger than {limit} bytes (agui.max_body_bytes).")
+        if isinstance(error, web.HTTPNotFound):
+            return AguiError(404, "not_found", "There is nothing at this address.")
+        return AguiError(error.status, "bad_request", error.reason)
 
     @web.middleware
     async def _admission(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -238,19 +243,3 @@ class _Stream:
     def __init__(self, response: web.StreamResponse) -> None:
         self.response = response
         self.wrote = time.monotonic()
-
-
-def _problem(error: AguiError) -> web.Response:
-    body: dict[str, Any] = {
-        "type": "about:blank",
-        "title": error.code.replace("_", " "),
-        "status": error.status,
-        "code": error.code,
-        "detail": error.message,
-    }
-    headers = {}
-    if error.retry_after is not None:
-        headers["Retry-After"] = str(error.retry_after)
-    if error.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    return web.Response(status=error.status, body=dumps(body), content_type="application/problem+json", headers=headers)
