@@ -92,6 +92,7 @@ class ScriptedAdapter(AguiAdapter):
 
     async def submit(self, turn: Turn) -> None:
         self.submitted = [*getattr(self, "submitted", []), turn]
+        self._cycles[turn].submitted = True  # the script is what runs for it
         threading.Thread(target=self._play, args=(turn, list(self.script)), daemon=True).start()
 
     def _play(self, turn: Turn, script: Sequence[Step]) -> None:
