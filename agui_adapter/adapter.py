@@ -108,6 +108,7 @@ class AguiAdapter(FileSender):
         self.closing = False
         self.threads = Threads(ttl_seconds=settings.turn_ttl_seconds)
         server = Server(self, settings)
+        self.limits = server.limits
         try:
             await server.start()
         except OSError as error:
@@ -123,7 +124,8 @@ class AguiAdapter(FileSender):
         places = min(settings.max_parked, settings.workers - 4)
         if places < settings.max_parked:
             logger.warning("agui: agui.max_parked counts as %d, since agui.workers is %d", places, settings.workers)
-        self.requests = Requests(self._loop, places, self._request_closed, self._request_limit)
+        each = settings.max_parked_per_principal
+        self.requests = Requests(self._loop, places, self._request_closed, self._request_limit, each)
         sessions = Sessions(self.gateway_runner)
         view, chars = server.view, settings.max_tool_result_chars
         self.archive = Archive(Store(store_path(home())), sessions, self.key_of, view, chars)
@@ -338,6 +340,16 @@ class AguiAdapter(FileSender):
         cycle = self._cycles.get(turn)
         waiting = self.requests.of_turn(turn, only_open=True)
         return cycle is not None and cycle.idle and bool(waiting) and all(pending.beside for pending in waiting)
+
+    def live_turns(self) -> list[Turn]:
+        """Turns that use a worker: neither over, nor waiting for their client, nor made to hold a question only."""
+        return [turn for turn in self._cycles if not self.requests.parked(turn) and not self.holds_only(turn)]
+
+    def make_room(self) -> None:
+        """Forget finished turns where all logs together have grown too large. Raises AguiError 429 where that is not
+        enough."""
+        for turn in self.limits.room_in_logs(self.threads):
+            self.requests.forget(turn)
 
     async def free(self, thread: Thread) -> None:
         """Wait until no turn makes the thread busy."""

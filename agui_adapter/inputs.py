@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from .errors import AguiError, bad_request
 from .forwarded import Forwarded, read_forwarded
+from .limits import check_depth
 from .peers import Peer, peer_of
 from .state import bounds
 from .state_text import MAX_CHARS
@@ -91,6 +92,7 @@ def parse(
     body: bytes,
     *,
     max_messages: int,
+    max_depth: int = 128,
     undeclared: str = "0.0.59",
     overrides: Collection[str] = (),
     forward: bool = False,
@@ -106,6 +108,7 @@ def parse(
         raise bad_request(f"The body is not valid JSON: {error}.", "invalid_json") from None
     if not isinstance(data, dict):
         raise bad_request("The body must be a JSON object (an AG-UI RunAgentInput).", "invalid_input")
+    check_depth(data, max_depth)
     messages = data.get("messages")
     if isinstance(messages, list) and len(messages) > max_messages:
         raise AguiError(413, "too_many_messages", f"At most {max_messages} messages are taken; send the newest ones.")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .errors import AguiError
+from .limits import Places
 from .session import Turn
 from .stream import Closed, Request, RequestClosed, RequestOpened, StreamEvent, TurnParked
 
@@ -57,7 +58,7 @@ class Pending:
     closed: Closed | None = None
     answer: Answer | None = None
     waited: bool = False
-    holds_place: bool = False
+    place: str | None = None  # whose place its worker waits on
     opened: int = 0
     position: int = 0
     event: threading.Event = field(default_factory=threading.Event)
@@ -73,9 +74,10 @@ class Requests:
         max_parked: int,
         on_closed: Callable[[Pending], None] = lambda pending: None,
         limit: Callable[[Turn], float] = lambda turn: 0.0,
+        max_parked_each: int | None = None,
     ) -> None:
         self._loop = loop
-        self._places = threading.Semaphore(max_parked)
+        self._places = Places(max_parked, max_parked if max_parked_each is None else max_parked_each)
         self._on_closed = on_closed  # called on the loop, after any close
         self._limit = limit  # seconds that a turn's requests may be open at most, 0 for no limit
         self._lock = threading.RLock()
@@ -117,20 +119,27 @@ class Requests:
         limit = self._limit(turn)
         return min(seconds or limit, limit) if limit else seconds
 
-    def take_place(self) -> bool:
-        """Take one of the places for workers that wait (``agui.max_parked``); False when all are taken.
+    def take_place(self, turn: Turn) -> bool:
+        """Take one of the places for workers that wait (``agui.max_parked``); False when all are taken, or all that the
+        turn's principal may have.
 
         Whoever took it hands it to a request (``hold``), which gives it back when its wait is over.
         """
-        return self._places.acquire(blocking=False)
+        return self._places.take(turn.thread.principal.id)
 
     def hold(self, pending: Pending) -> None:
         """A worker waits for this request, on a place that was taken for it; no more, if that is closed already."""
         with self._lock:
-            pending.holds_place = pending.closed is None
-            free = not pending.holds_place
+            name = pending.turn.thread.principal.id
+            pending.place = name if pending.closed is None else None
+            free = pending.place is None
         if free:
-            self._places.release()
+            self._places.give(name)
+
+    @property
+    def waiting(self) -> int:
+        """How many workers wait."""
+        return self._places.taken
 
     def park(self, pending: Pending) -> None:
         """The worker waits for this request from now on: runs of the turn end here, with what is open."""
@@ -157,9 +166,9 @@ class Requests:
         """The worker waits no more."""
         with self._lock:
             pending.waited = False
-            held, pending.holds_place = pending.holds_place, False
-        if held:
-            self._places.release()
+            place, pending.place = pending.place, None
+        if place is not None:
+            self._places.give(place)
 
     # -- closing ------------------------------------------------------------------------------------------------
 

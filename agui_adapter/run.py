@@ -83,6 +83,11 @@ class Run:
         finally:
             self.turn.leave()
 
+    def over(self) -> list[bytes]:
+        """The end of a stream that has reached its time (agui.stream_seconds) before the turn did."""
+        message = "This stream has reached its time; the turn goes on. Read on at the thread's events."
+        return self._stream.fail("stream_over", message)
+
     def _resync(self, start: int) -> list[bytes]:
         frames, self.position = resync(self.turn, self._stream, start)
         return frames
@@ -168,7 +173,8 @@ async def open_turn(
     run_id: str = "",
     client_tools: tuple[ClientTool, ...] = (),
 ) -> tuple[Turn, int, Prepared]:
-    """The turn that answers ``text``, and the position to read it from. Raises AguiError 409 on a busy thread.
+    """The turn that answers ``text``, and the position to read it from. Raises AguiError 409 on a busy thread, 429 when
+    no further turn may run (``limits.py``).
 
     ``prepare`` runs when the thread is free, before the turn begins, with nobody else at the thread.
 
@@ -184,7 +190,8 @@ async def open_turn(
         return *steered, Prepared()
     if thread.lock.locked() and settings.busy == "reject":
         raise _busy()
-    async with thread.lock:
+    adapter.make_room()
+    async with adapter.limits.turn(thread), thread.lock:
         if thread.gone:
             raise AguiError(409, "thread_deleted", "This thread was deleted meanwhile; send the run again.")
         while (running := thread.current) is not None and not adapter.holds_only(running):

@@ -80,10 +80,12 @@ class Runs:
         principal = self._server.principal(request)
         if "application/json" not in request.headers.get("Content-Type", "").lower():
             raise AguiError(415, "not_json", "Send the run as application/json.")
-        body = await request.read()
+        self._server.take_stream(request)  # before anything starts: whoever cannot read must not run
+        body = await self._server.body(request)
         asked = parse(
             body,
             max_messages=settings.max_messages,
+            max_depth=settings.max_json_depth,
             undeclared=settings.undeclared_client,
             overrides=settings.allow_overrides,
             forward=settings.forward_props,
@@ -91,7 +93,8 @@ class Runs:
         await wait_ready(adapter, settings.start_wait_seconds)
         # On a thread: without the warm-up it is this that imports Hermes's tools.
         taken = await asyncio.to_thread(adapter.server_tools) if asked.tools else frozenset()
-        tools = read_tools(asked.tools, taken)
+        most, most_bytes = settings.max_tools, settings.max_tools_bytes
+        tools = read_tools(asked.tools, taken, most=most, most_bytes=most_bytes)
         thread = adapter.threads.get(principal, asked.thread_id)
         explicit = request.headers.get("Idempotency-Key", "").strip()[:200]
         digest = hashlib.sha256(body).hexdigest()
@@ -113,7 +116,8 @@ class Runs:
                 follow = apply(adapter, thread, asked, Answers([typed]))
                 follow.turn.hear(new.messages)
                 self._kept(claim, follow.turn, follow.position, asked.run_id)
-                return await self._server.stream(request, self._follow(asked, follow).chunks())
+                run = self._follow(asked, follow)
+                return await self._server.stream(request, run.chunks(), run.over)
             turn, position, prepared = await open_turn(
                 adapter,
                 thread,
@@ -146,7 +150,7 @@ class Runs:
                     await adapter.submit(turn)
                 finally:
                     turn.leave()
-            return await self._server.stream(request, run.chunks())
+            return await self._server.stream(request, run.chunks(), run.over)
         finally:
             self._release(claim)
 
@@ -197,7 +201,7 @@ class Runs:
             merge_ms = self._server.settings.merge_ms
             run = Run(turn, self._stream(asked.thread_id, turn, segment), after=record.position, merge_ms=merge_ms)
             run.first = segment.first
-            return await self._server.stream(request, run.chunks())
+            return await self._server.stream(request, run.chunks(), run.over)
         archive = self._adapter.archive
         await archive.load(thread)
         history = await archive.messages(thread)
@@ -332,7 +336,8 @@ class Runs:
                 return None
             follow.turn.hear(text.messages)
         self._kept(claim, follow.turn, follow.position, asked.run_id)
-        return await self._server.stream(request, self._follow(asked, follow).chunks())
+        run = self._follow(asked, follow)
+        return await self._server.stream(request, run.chunks(), run.over)
 
     async def _again(self, request: web.Request, thread: Thread, asked: RunInput) -> web.StreamResponse | None:
         """A request that brings nothing to a thread that waits is told again for what it waits."""
@@ -342,7 +347,7 @@ class Runs:
         position = turn.parked_at - 1
         segment = turn.begin_run(position, asked.run_id, asked.peer, asked.messages)
         run = Run(turn, self._stream(asked.thread_id, turn, segment), after=position)
-        return await self._server.stream(request, run.chunks())
+        return await self._server.stream(request, run.chunks(), run.over)
 
     def _follow(self, asked: RunInput, follow: Follow) -> Run:
         base = asked.messages if follow.messages is None else follow.messages

@@ -7,6 +7,7 @@ leaves through ``_errors`` as a problem document (RFC 9457): a code and a senten
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -22,6 +23,7 @@ from .config import Settings
 from .encode import HEARTBEAT
 from .errors import INTERNAL, AguiError, bad_request
 from .events import View
+from .limits import Limits, check_depth
 from .problems import error_response
 from .replies import reply
 from .session import Principal, Scope
@@ -43,6 +45,9 @@ _SSE = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",  # or nginx holds the stream back
 }
+_KEEPALIVE_SECONDS = 75  # of a connection without a request: longer than reverse proxies keep theirs
+_PRINCIPAL = web.RequestKey("agui_principal", Principal)  # who sent a request
+_STREAM = web.RequestKey("agui_stream", str)  # whose place for a stream the request holds
 _CORS_HEADERS = "Authorization, Content-Type, Last-Event-ID, Idempotency-Key"
 
 
@@ -55,6 +60,7 @@ class Server:
         self._runner: web.AppRunner | None = None
         self._streams: set[_Stream] = set()
         self._beat: asyncio.Task[None] | None = None
+        self.limits = Limits(settings, adapter.live_turns if adapter is not None else tuple)
         self.view = View(settings.reasoning, settings.tool_output, settings.steps)
         self.port = settings.port
 
@@ -70,7 +76,13 @@ class Server:
         observe_routes.add_routes(app, self)
         app.router.add_get("/health", self._health)
         # handler_cancellation: a reader leaves when its socket does.
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=2.0,
+            keepalive_timeout=_KEEPALIVE_SECONDS,
+        )
         await self._runner.setup()
         site = web.TCPSite(self._runner, self.settings.host, self.settings.port)
         try:
@@ -116,6 +128,10 @@ class Server:
         except Exception:
             logger.exception("agui: a request failed")
             return error_response(AguiError(500, "internal", INTERNAL), request.path)
+        finally:
+            place = request.pop(_STREAM, None)
+            if place is not None:
+                self.limits.streams.give(place)
 
     def _told(self, error: web.HTTPException) -> AguiError:
         """aiohttp's own errors."""
@@ -165,17 +181,33 @@ class Server:
 
     # -- the writer -----------------------------------------------------------------------------------------
 
-    async def stream(self, request: web.Request, source: AsyncGenerator[bytes, None]) -> web.StreamResponse:
-        """Write a stream of frames until its end, or until the client is gone: then the turn goes on without it."""
+    async def stream(
+        self,
+        request: web.Request,
+        source: AsyncGenerator[bytes, None],
+        over: Callable[[], list[bytes]] = list,
+    ) -> web.StreamResponse:
+        """Write a stream of frames until its end, or until the client is gone: then the turn goes on without it.
+
+        ``over`` gives the frames that end it when its time is over (agui.stream_seconds, agui.stream_idle_seconds).
+        Raises AguiError 429 when there are too many streams.
+        """
+        self.take_stream(request)
         response = web.StreamResponse(headers=_SSE)
         await response.prepare(request)
-        stream = _Stream(response)
+        stream = _Stream(request, response)
         self._streams.add(stream)
         try:
-            async with aclosing(source) as chunks:  # a reader that goes is no reader from that moment on
-                async for chunk in chunks:
-                    stream.wrote = time.monotonic()
-                    await response.write(chunk)
+            try:
+                async with asyncio.timeout(self.settings.stream_seconds or None) as stream.until, aclosing(source):
+                    async for chunk in source:  # closed at once: a reader that goes is no reader from that moment on
+                        stream.told = stream.wrote = time.monotonic()
+                        stream.size += len(chunk)
+                        await response.write(chunk)
+            except TimeoutError:
+                if not stream.until.expired():
+                    raise
+                await response.write(b"".join(over()))
             await response.write_eof()
         except ConnectionResetError:
             pass  # its log keeps what the turn says
@@ -200,13 +232,43 @@ class Server:
     def principal(self, request: web.Request, scope: Scope | None = None) -> Principal:
         """Who calls, if its token is good for ``scope``: without one for reading, or for running what is no GET.
 
-        Raises AguiError 401, and 403 where the scope is missing.
+        Raises AguiError 401, 403 where the scope is missing, and 429 when it asks too often.
         """
-        principal = principal_of(request.headers.get("Authorization"), self.settings)
+        token, peer = request.headers.get("Authorization", ""), request.remote or ""
+        self.limits.knock(peer, token)
+        try:
+            principal = principal_of(token or None, self.settings)
+        except AguiError:
+            self.limits.refused(peer)
+            raise
+        if _PRINCIPAL not in request:  # a route may ask twice
+            self.limits.welcomed(token)
+            self.limits.request(principal.id)
+            request[_PRINCIPAL] = principal
         need: Scope = scope or ("read" if request.method in ("GET", "HEAD") else "run")
         if not principal.may(need):
             raise AguiError(403, "scope_missing", f"This token lacks the scope `{need}`.")
         return principal
+
+    def take_stream(self, request: web.Request) -> None:
+        """A place for the stream that will answer this request, until the request is over. Raises AguiError 429.
+
+        ``stream`` takes it by itself; a route that starts something first takes it before.
+        """
+        principal = request.get(_PRINCIPAL)
+        if principal is not None and _STREAM not in request:
+            self.limits.open_stream(principal.id)
+            request[_STREAM] = principal.id
+
+    async def body(self, request: web.Request) -> bytes:
+        """The request's body. Raises AguiError 408 when it does not come in time (agui.body_seconds)."""
+        seconds = self.settings.body_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await request.read()
+        except TimeoutError:
+            message = f"The body did not come within {seconds:g} seconds (agui.body_seconds)."
+            raise AguiError(408, "body_too_slow", message, retry_after=1) from None
 
     async def json(self, request: web.Request, *, optional: bool = False) -> dict[str, Any]:
         """The body as a JSON object; empty where there is none and it is ``optional``. Raises AguiError 415 or 400."""
@@ -215,31 +277,62 @@ class Server:
         if "application/json" not in request.headers.get("Content-Type", "").lower():
             raise AguiError(415, "not_json", "Send application/json.")
         try:
-            data = orjson.loads(await request.read())
+            data = orjson.loads(await self.body(request))
         except orjson.JSONDecodeError as error:
             raise bad_request(f"The body is not valid JSON: {error}.", "invalid_json") from None
         if not isinstance(data, dict):
             raise bad_request("The body must be a JSON object.", "invalid_input")
+        check_depth(data, self.settings.max_json_depth)
         return data
 
     async def _heartbeat(self) -> None:
         """A comment to every stream that was silent too long: proxies cut quiet connections."""
-        period = self.settings.heartbeat_seconds
+        period, idle = self.settings.heartbeat_seconds, self.settings.stream_idle_seconds
+        stalled = self.settings.stream_stalled_seconds
         while True:
-            await asyncio.sleep(period / 4)
+            await asyncio.sleep(min(period, stalled) / 4)
             now = time.monotonic()
             for stream in list(self._streams):
-                if now - stream.wrote >= period * 0.75:
+                if stream.stuck(now) > stalled:
+                    logger.info("agui: a reader that took nothing for %g seconds was dropped", stalled)
+                    stream.abort()
+                elif idle and now - stream.told > idle:
+                    with contextlib.suppress(RuntimeError):  # it is ending already
+                        stream.until.reschedule(0)
+                elif now - stream.wrote >= period * 0.75 and not stream.waiting:
                     stream.wrote = now
-                    try:
+                    # Nothing waits for it: a full socket needs no heartbeat, and must not keep the others from theirs.
+                    with contextlib.suppress(TimeoutError, ConnectionResetError, RuntimeError):
                         await asyncio.wait_for(stream.response.write(HEARTBEAT), 0.05)
-                    except (TimeoutError, ConnectionResetError, RuntimeError):
-                        continue  # a full or closed socket needs no heartbeat
 
 
 class _Stream:
-    __slots__ = ("response", "wrote")
+    """A stream that is open: when it was last told something (``told``) or written to, and how much it took."""
 
-    def __init__(self, response: web.StreamResponse) -> None:
+    __slots__ = ("_moved", "_taken", "_transport", "response", "size", "told", "until", "wrote")
+
+    def __init__(self, request: web.Request, response: web.StreamResponse) -> None:
         self.response = response
-        self.wrote = time.monotonic()
+        self.told = self.wrote = self._moved = time.monotonic()
+        self.size = 0
+        self.until: asyncio.Timeout
+        self._taken = 0
+        self._transport = request.transport
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that its reader has not taken yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def stuck(self, now: float) -> float:
+        """Seconds since its reader last took something of what waits for it; 0 while nothing waits."""
+        waiting = self.waiting
+        taken = self.size - waiting
+        if not waiting or taken > self._taken:
+            self._taken, self._moved = taken, now
+        return now - self._moved
+
+    def abort(self) -> None:
+        """Drop the connection with all that waits in it."""
+        if self._transport is not None:
+            self._transport.abort()

@@ -15,7 +15,6 @@ from typing import Any
 from .errors import AguiError
 from .state import OWN, StateError, tokens
 
-MAX_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")  # what every provider takes as a function name
 _EMPTY = {"type": "object", "properties": {}}
 
@@ -39,8 +38,15 @@ class ClientTool:
         return {"type": "function", "function": function}
 
 
-def read_tools(tools: Sequence[dict[str, Any]] | None, server_names: Collection[str]) -> tuple[ClientTool, ...]:
-    """The client's tools. Raises AguiError 422: a name that no provider takes, twice, or that the server has.
+def read_tools(
+    tools: Sequence[dict[str, Any]] | None,
+    server_names: Collection[str],
+    *,
+    most: int = 128,
+    most_bytes: int = 512 * 1024,
+) -> tuple[ClientTool, ...]:
+    """The client's tools. Raises AguiError 422: a name that no provider takes, twice, or that the server has; 413: more
+    than ``most`` tools, or than ``most_bytes`` of definitions.
 
     A client tool must never stand in for one of the server's: the model would call it with the same trust.
     """
@@ -59,8 +65,12 @@ def read_tools(tools: Sequence[dict[str, Any]] | None, server_names: Collection[
         if not isinstance(parameters, dict):
             raise AguiError(422, "invalid_tool", f"The parameters of tool {name!r} must be a JSON Schema object.")
         read[name] = ClientTool(name, tool["description"], parameters, _writes(name, tool.get("metadata")))
-    if len(read) > MAX_TOOLS:
-        raise AguiError(422, "too_many_tools", f"At most {MAX_TOOLS} tools are taken.")
+    if len(read) > most:
+        raise AguiError(413, "too_many_tools", f"At most {most} tools are taken (agui.max_tools).")
+    size = sum(len(json.dumps(tool.definition())) for tool in read.values())
+    if size > most_bytes:
+        message = f"The tools have {size} bytes, at most {most_bytes} are taken (agui.max_tools_bytes)."
+        raise AguiError(413, "tools_too_large", message)
     return tuple(read.values())
 
 

@@ -83,7 +83,8 @@ def test_config_has_the_callers_members(tmp_path: Path) -> None:
         toolsets=["todo"],
     )
     config = gateway.config()
-    assert config["agui"] == {"enabled": True, "host": "127.0.0.1", "port": gateway.port, "heartbeat_seconds": 5}
+    own = {"enabled": True, "host": "127.0.0.1", "port": gateway.port, "requests_per_minute": 0}
+    assert config["agui"] == own | {"heartbeat_seconds": 5}
     assert config["approvals"] == {"mode": "manual", "timeout": 3}
     assert config["platform_toolsets"] == {"agui": ["todo"]}
     assert config["model"]["base_url"] == UNUSED_MODEL

@@ -217,13 +217,13 @@ async def test_a_place_comes_back_when_the_request_is_closed() -> None:
     requests = Requests(asyncio.get_running_loop(), 1)
     thread = Thread(LOCAL, "t", "local.t")
     turn = thread.begin(EventLog(asyncio.get_running_loop()))
-    assert requests.take_place()
+    assert requests.take_place(turn)
     pending = requests.open(turn, Request(new_id("approval"), "approval", "?", choices=("once", "deny")))
-    pending.holds_place = True
+    requests.hold(pending)
     requests.park(pending)
-    assert requests.parked(turn) and not requests.take_place()
+    assert requests.parked(turn) and not requests.take_place(turn)
     requests.cancel_turn(turn, "over")
-    assert not requests.parked(turn) and requests.take_place()
+    assert not requests.parked(turn) and requests.take_place(turn)
 
 
 def test_a_file_that_goes_meanwhile_hinders_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,7 @@ class TestWaiting:
         pending = requests.open(turn, request("client_tool"))
 
         def work() -> Pending:
-            assert requests.take_place()
+            assert requests.take_place(turn)
             requests.hold(pending)
             requests.park(pending)
             return requests.wait(pending, lambda: "", slice_seconds=0.01)
@@ -195,15 +195,22 @@ class TestWaiting:
     async def test_places_are_counted_and_given_back_once(self, requests: Requests, turn: Turn) -> None:
         first, second = (requests.open(turn, request("client_tool")) for _ in range(2))
         for pending in (first, second):
-            assert requests.take_place()
+            assert requests.take_place(turn)
             requests.hold(pending)
-        assert not requests.take_place()
+        assert not requests.take_place(turn)
         requests.resumed(first)
         requests.resumed(first)
-        assert requests.take_place() and not requests.take_place()
+        assert requests.take_place(turn) and not requests.take_place(turn)
 
-    async def test_nobody_may_wait_with_no_place(self) -> None:
-        assert Requests(asyncio.get_running_loop(), 0).take_place() is False
+    async def test_one_principal_does_not_take_them_all(self, turn: Turn) -> None:
+        requests = Requests(asyncio.get_running_loop(), 3, max_parked_each=2)
+        other = Thread(Principal("other"), "t", "other.t").begin(EventLog(asyncio.get_running_loop()))
+        assert [requests.take_place(turn) for _ in range(3)] == [True, True, False]
+        assert [requests.take_place(other) for _ in range(2)] == [True, False]
+        assert requests.waiting == 3
+
+    async def test_nobody_may_wait_with_no_place(self, turn: Turn) -> None:
+        assert Requests(asyncio.get_running_loop(), 0).take_place(turn) is False
 
     async def test_an_answer_to_another_request_parks_again(self, requests: Requests, turn: Turn) -> None:
         first, second = (requests.open(turn, request("client_tool")) for _ in range(2))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agui_adapter.errors import AguiError
-from agui_adapter.tools import MAX_TOOLS, ClientTool, content_of, read_tools
+from agui_adapter.tools import ClientTool, content_of, read_tools
 
 TOOL = {"name": "get_color", "description": "Asks.", "parameters": {"type": "object", "properties": {"q": {}}}}
 
@@ -59,11 +59,19 @@ def test_parameters_are_a_schema_object(parameters: Any) -> None:
 def test_twice_and_too_many() -> None:
     with pytest.raises(AguiError, match="twice"):
         read_tools([TOOL, TOOL], ())
-    many = [{**TOOL, "name": f"t{number}"} for number in range(MAX_TOOLS + 1)]
-    assert len(read_tools(many[:-1], ())) == MAX_TOOLS
+    many = [{**TOOL, "name": f"t{number}"} for number in range(129)]
+    assert len(read_tools(many[:-1], ())) == 128
     with pytest.raises(AguiError) as refused:
         read_tools(many, ())
-    assert refused.value.code == "too_many_tools"
+    assert (refused.value.status, refused.value.code) == (413, "too_many_tools")
+
+
+def test_the_size_of_all_definitions_together() -> None:
+    tools = [{**TOOL, "name": f"t{number}", "description": "x" * 500} for number in range(2)]
+    assert len(read_tools(tools, (), most_bytes=2000)) == 2
+    with pytest.raises(AguiError) as refused:
+        read_tools(tools, (), most_bytes=1000)
+    assert (refused.value.status, refused.value.code) == (413, "tools_too_large")
 
 
 PNG = {"type": "image", "source": {"type": "data", "value": "aGk=", "mimeType": "image/png"}}

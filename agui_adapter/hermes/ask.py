@@ -45,7 +45,7 @@ def approval_asked(requests: Requests, turn: Turn, facts: dict[str, Any], call_i
         return True
     seconds = requests.limited(turn, max(seconds, own))
     early = seconds < own
-    if not requests.take_place():
+    if not requests.take_place(turn):
         _settle(entry, DENY, "Too many conversations wait for an answer already.")
         return True
     data = entry.data
@@ -225,7 +225,7 @@ def ask_clarify(requests: Requests, turn: Turn, call_id: str, question: str, cho
     """
     from tools.clarify_gateway import get_clarify_timeout
 
-    if not requests.take_place():
+    if not requests.take_place(turn):
         return "[the question could not be asked: too many conversations wait for an answer already]"
     seconds = requests.limited(turn, float(max(0, get_clarify_timeout())))
     request = Request(
@@ -267,7 +267,7 @@ def open_client_call(requests: Requests, turn: Turn, call_id: str, name: str, se
 def wait_client(requests: Requests, pending: Pending, name: str) -> Any:
     """The worker comes to the call: wait for the client's answer; returns the tool's result for Hermes."""
     if pending.closed is None:
-        if requests.take_place():
+        if requests.take_place(pending.turn):
             requests.hold(pending)
             requests.park(pending)
             requests.wait(pending, _keeper(f"waiting for the client's {name}"))

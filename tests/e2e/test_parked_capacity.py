@@ -87,6 +87,17 @@ def test_beyond_the_cap_nothing_waits(make_gateway: Callable[..., Gateway], mode
     answer(parked[1:], model)
 
 
+def test_one_principal_does_not_take_all_places(make_gateway: Callable[..., Gateway], model: GatedModel) -> None:
+    key = "capacity-test-key-0123456789"
+    gateway = make_gateway(agui={"max_parked": 3, "max_parked_per_principal": 2}, env={"AGUI_API_KEY": key})
+    parked, call_id = park(gateway, 2), unique("k")
+    Chat(gateway).say(asks_client(call_id), tools=TOOLS).succeeded()
+    assert "Too many" in tool_messages(requests_of(model, call_id)[-1])[call_id]
+    other, one = Chat(gateway, key=key), unique("k")
+    assert pending(other.say(asks_client(one), tools=TOOLS)) == [one]
+    answer([*parked, (other, one)], model)
+
+
 def test_no_parking_at_all(make_gateway: Callable[..., Gateway], model: GatedModel) -> None:
     gateway = make_gateway(agui={"max_parked": 0})
     folder, one = victim(gateway), unique("c")
@@ -96,7 +107,7 @@ def test_no_parking_at_all(make_gateway: Callable[..., Gateway], model: GatedMod
 
 @pytest.mark.slow
 def test_sixty_four_wait_and_another_streams(make_gateway: Callable[..., Gateway], model: GatedModel) -> None:
-    gateway = make_gateway()
+    gateway = make_gateway(agui={"max_parked_per_principal": 64})
     seconds_of_a_turn(gateway)
     undisturbed = min(seconds_of_a_turn(gateway) for _ in range(3))
     parked = park(gateway, 64)
