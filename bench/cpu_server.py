@@ -3,6 +3,8 @@
 `GET /{writer}?deltas=N&pace_ms=P` opens a stream; `GET /go?deltas=N` starts the producer threads of all that are open,
 one a stream as in Hermes. `writer` is `agui`, `bare` (wakes the loop, joins what waits, writes it: the least that any
 writer does) or `none` (the producer alone, to be subtracted). `GET /cpu` is the process's CPU time in nanoseconds.
+`merge_ms=M` gathers text as `agui.merge_ms` does. `GET /shared?deltas=N` is a further reader of one turn that all its
+readers share until `/go`, and `GET /replay?deltas=N` reads a turn that has ended.
 """
 
 from __future__ import annotations
@@ -83,13 +85,13 @@ class CpuServer:
         self._frames: dict[str, bytes] = {}
         self._start = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._shared: Turn | None = None
+        self._ended: dict[int, Turn] = {}
 
     def prepare(self, deltas: list[str]) -> None:
         """The bytes that our writer would write for each text, for the bare one."""
         stream = AguiStream("t", "r", prefix="turn-" + "0" * 32)
-        turn = Turn(Thread(Principal("bench"), "t", "bench.t"), EventLog(asyncio.get_running_loop()))
-        tap = Tap(turn, max_result_chars=1000)
-        tap.begin()
+        turn, tap = _turn()
         for text in deltas:
             tap.text(text)
         for position, event in turn.log.take(0, 10**9).events:
@@ -108,6 +110,7 @@ class CpuServer:
             self.prepare(texts(deltas))
         start, self._start = self._start, asyncio.Event()
         start.set()
+        self._shared = None
         return web.Response()
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
@@ -115,16 +118,9 @@ class CpuServer:
         writer = request.match_info["writer"]
         deltas, pace = texts(int(request.query["deltas"])), float(request.query["pace_ms"]) / 1000
         if writer == "agui":
-            turn = Turn(Thread(Principal("bench"), "t", "bench.t"), EventLog(loop))
-            tap = Tap(turn, max_result_chars=1000)
-            run = Run(turn, AguiStream("t", "r", prefix=turn.id))
-
-            def end() -> None:
-                tap.stop()
-                loop.call_soon_threadsafe(turn.finish, "success")
-
-            tap.begin()
-            self._later(partial(produce, deltas, pace, tap.text, end))
+            turn = self._produced(deltas, pace)
+            merge_ms = int(request.query.get("merge_ms", 0))
+            run = Run(turn, AguiStream("t", "r", prefix=turn.id), merge_ms=merge_ms)
             return await self._server.stream(request, run.chunks())
         response = web.StreamResponse(headers=_SSE)
         await response.prepare(request)
@@ -139,6 +135,37 @@ class CpuServer:
         await response.write_eof()
         return response
 
+    async def shared(self, request: web.Request) -> web.StreamResponse:
+        if self._shared is None:
+            self._shared = self._produced(texts(int(request.query["deltas"])), 0.0)
+        return await self._read(request, self._shared)
+
+    async def replay(self, request: web.Request) -> web.StreamResponse:
+        count = int(request.query["deltas"])
+        if count not in self._ended:
+            turn, tap = _turn()
+            for text in texts(count):
+                tap.text(text)
+            tap.stop()
+            turn.finish("success")
+            self._ended[count] = turn
+        return await self._read(request, self._ended[count])
+
+    async def _read(self, request: web.Request, turn: Turn) -> web.StreamResponse:
+        return await self._server.stream(request, Run(turn, AguiStream("t", "r", prefix=turn.id)).chunks())
+
+    def _produced(self, deltas: list[str], pace: float) -> Turn:
+        """A turn whose deltas a thread produces from `/go` on."""
+        loop = asyncio.get_running_loop()
+        turn, tap = _turn()
+
+        def end() -> None:
+            tap.stop()
+            loop.call_soon_threadsafe(turn.finish, "success")
+
+        self._later(partial(produce, deltas, pace, tap.text, end))
+        return turn
+
     def _later(self, work: Callable[[], None]) -> None:
         start = self._start
 
@@ -151,12 +178,21 @@ class CpuServer:
         task.add_done_callback(self._tasks.discard)
 
 
+def _turn() -> tuple[Turn, Tap]:
+    turn = Turn(Thread(Principal("bench"), "t", "bench.t"), EventLog(asyncio.get_running_loop()))
+    tap = Tap(turn, max_result_chars=1000)
+    tap.begin()
+    return turn, tap
+
+
 async def main() -> None:
     """Serve until the parent ends it; prints the port."""
     server = CpuServer()
     app = web.Application()
     app.router.add_get("/cpu", server.cpu)
     app.router.add_get("/go", server.go)
+    app.router.add_get("/shared", server.shared)
+    app.router.add_get("/replay", server.replay)
     app.router.add_get("/{writer}", server.stream)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
     await runner.setup()

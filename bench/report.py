@@ -18,16 +18,17 @@ _PACKAGES = ("hermes-agui", "hermes-agent", "aiohttp", "ag-ui-protocol", "orjson
 
 @dataclass(frozen=True)
 class Bound:
-    """A promise and what was measured; it holds when the value is not above the limit."""
+    """A promise and what was measured: a value not above the limit, or with ``least`` not below it."""
 
     name: str
     value: float
     limit: float
     unit: str = "×"
+    least: bool = False
 
     @property
     def holds(self) -> bool:
-        return self.value <= self.limit
+        return self.value >= self.limit if self.least else self.value <= self.limit
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def bounds_of(tables: Sequence[Table]) -> str:
     """What was promised, and whether it holds."""
     lines = ["## Bounds", "", _row(("bound", "limit", "measured", "")), _row(["---"] * 4)]
     for bound in (bound for table in tables for bound in table.bounds):
-        cells = (f"{_cell(bound.limit)} {bound.unit}", f"{_cell(bound.value)} {bound.unit}")
+        side = "≥" if bound.least else "≤"
+        cells = (f"{side} {_cell(bound.limit)} {bound.unit}", f"{_cell(bound.value)} {bound.unit}")
         lines.append(_row((bound.name, *cells, "holds" if bound.holds else "DOES NOT HOLD")))
     return "\n".join([*lines, ""])
 
