@@ -8,11 +8,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import cpu, delay, first_text, parked, rate
+from . import cpu, delay, fanout, first_text, memory, parked, rate, share
 from .report import Table, bounds_of, machine, section, today, write
 from .rig import Rig
 
-_PARTS = ("first-text", "delay", "rate", "parked", "cpu")
+_PARTS = ("first-text", "delay", "rate", "share", "parked", "memory", "cpu", "fanout")
+_ALONE = {"cpu", "fanout"}  # need no gateway
 
 
 def main() -> int:
@@ -38,7 +39,7 @@ def main() -> int:
 
 def _tables(quick: bool, parts: tuple[str, ...] | list[str]) -> Iterator[Table]:
     with contextlib.ExitStack() as stack:
-        if set(parts) - {"cpu"}:
+        if set(parts) - _ALONE:
             _say("starting a gateway")
             rig = stack.enter_context(Rig())
         if "first-text" in parts:
@@ -46,17 +47,28 @@ def _tables(quick: bool, parts: tuple[str, ...] | list[str]) -> Iterator[Table]:
             yield first_text.measure(rig, rounds=2 if quick else 25, unmeasured=1 if quick else 2)
         if "delay" in parts:
             _say("added delay")
-            yield delay.measure(rig, paced=40 if quick else 1000, unpaced=200 if quick else 5000)
+            yield delay.measure(
+                rig, paced=40 if quick else 1000, unpaced=200 if quick else 5000, many=20 if quick else 500
+            )
         if "rate" in parts:
             _say("deltas per second")
             yield rate.measure(rig, deltas=200 if quick else 3000, rounds=1 if quick else 5)
+        if "share" in parts:
+            _say("what the adapter costs a turn")
+            yield share.measure(rig, deltas=200 if quick else 2000, pairs=3 if quick else 25)
         if "parked" in parts:
             _say("beside parked turns")
             yield parked.measure(rig, parked=4 if quick else 64, rounds=2 if quick else 15)
+        if "memory" in parts:
+            _say("memory")
+            yield memory.measure(rig, streams=20 if quick else 200, parked=4 if quick else 64)
     # The gateway has ended by now: nothing else of ours runs while CPU time is counted.
     if "cpu" in parts:
         _say("CPU per delta")
         yield cpu.measure(*((40, 500, 1) if quick else (250, 10_000, 5)))
+    if "fanout" in parts:
+        _say("fan-out and replay")
+        yield fanout.measure(*((200, 500, 1) if quick else (2000, 10_000, 9)))
 
 
 def _say(what: str) -> None:

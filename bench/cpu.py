@@ -109,10 +109,18 @@ def measure(paced: int, unpaced: int, rounds: int) -> Table:
             bounds.append(Bound(f"CPU per delta ÷ bare writer, {streams} at 50 deltas/s", net, PACED_LIMIT))
         else:
             bounds.append(Bound(f"CPU per delta, {streams} saturated", ours - none, SATURATED_LIMIT, "µs"))
-    head = ("", "streams", "producer µs", "bare µs", "AG-UI µs", f"merge_ms: {MERGE_MS} µs", "× bare, producer subtracted")
+    head = (
+        "",
+        "streams",
+        "producer µs",
+        "bare µs",
+        "AG-UI µs",
+        f"merge_ms: {MERGE_MS} µs",
+        "× bare, producer subtracted",
+    )
     note = (
-        f"Process CPU time per delta, median of {rounds} interleaved rounds, with the producer's thread; the bounds are "
-        "on what is left without it. The bare writer writes the same bytes."
+        f"Process CPU time per delta, median of {rounds} interleaved rounds, with the producer's thread; the bounds "
+        "are on what is left without it. The bare writer writes the same bytes."
     )
     return Table("CPU per delta in the serving process", head, rows, note, bounds, samples)
 

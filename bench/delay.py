@@ -8,18 +8,24 @@ deltas which share a frame are matched too.
 from __future__ import annotations
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 from .client import Answer
+from .rate import total
 from .report import Bound, Table, median, percentile
 from .rig import Rig, script, words
 
-MEDIAN_LIMIT = 2.0  # ms, one stream at 50 deltas a second
-P99_LIMIT = 10.0
+MEDIAN_LIMIT = 1.0  # ms, one stream at 50 deltas a second
+P99_LIMIT = 5.0
 PACE_MS = 20.0
+MANY_MEDIAN_LIMIT = 5.0  # ms, as many streams at 25 deltas a second as make half of what the gateway can do
+MANY_P99_LIMIT = 15.0
+MANY_PACE_MS = 40.0
+_MOST = 48  # streams; each holds one of the gateway's worker threads
 
 
-def measure(rig: Rig, paced: int, unpaced: int) -> Table:
-    """``paced`` and ``unpaced`` are numbers of deltas in one stream."""
+def measure(rig: Rig, paced: int, unpaced: int, many: int) -> Table:
+    """``paced``, ``unpaced`` and, for each of many streams, ``many`` are numbers of deltas."""
     rows: list[tuple[str | float, ...]] = []
     samples: dict[str, list[float]] = {}
     bounds: list[Bound] = []
@@ -32,16 +38,46 @@ def measure(rig: Rig, paced: int, unpaced: int) -> Table:
                 door.ask(script("warm"), thread)
                 rig.stamps()
                 answer = door.ask(script(words(count), delta_ms=pace), thread)
-                found = samples[f"{name} {kind}"] = delays(rig.stamps(), answer)
+                (stamps,) = rig.stamps()
+                found = samples[f"{name} {kind}"] = delays(stamps, answer)
                 rows.append((kind, door.name, median(found), percentile(found, 95), percentile(found, 99), max(found)))
                 if name == "agui" and pace:
                     bounds.append(Bound("added delay at 50 deltas/s, median", median(found), MEDIAN_LIMIT, "ms"))
                     bounds.append(Bound("added delay at 50 deltas/s, p99", percentile(found, 99), P99_LIMIT, "ms"))
+        rig.stamp(False)
+        saturated = total(rig.doors["agui"], 8, unpaced // 2)
+        streams = max(2, min(_MOST, round(saturated / 2 / (1000 / MANY_PACE_MS))))
+        rig.stamp(True)
+        kind = f"{streams} at 25 deltas/s"
+        found = samples[f"agui {kind}"] = _many(rig, streams, many)
+        rows.append((kind, "AG-UI", median(found), percentile(found, 95), percentile(found, 99), max(found)))
+        bounds.append(Bound(f"added delay of {kind}, median", median(found), MANY_MEDIAN_LIMIT, "ms"))
+        bounds.append(Bound(f"added delay of {kind}, p99", percentile(found, 99), MANY_P99_LIMIT, "ms"))
     finally:
         rig.stamp(False)
-    note = f"One stream, {paced} deltas paced and {unpaced} unpaced. Unpaced the whole gateway shares one interpreter."
+    note = (
+        f"One stream, {paced} deltas paced and {unpaced} unpaced. Unpaced the whole gateway shares one interpreter. "
+        f"Saturated by 8 unpaced streams it makes {saturated:.0f} deltas/s; {streams} streams are half of that."
+    )
     head = ("", "door", "median ms", "p95 ms", "p99 ms", "max ms")
     return Table("Added delay, callback to client", head, rows, note, bounds, samples)
+
+
+def _many(rig: Rig, streams: int, deltas: int) -> list[float]:
+    """Delays of all streams at once, once their agents are built. Each is told from the others by its length."""
+    door = rig.doors["agui"]
+    threads = [f"bench-{uuid.uuid4().hex}" for _ in range(streams)]
+    with ThreadPoolExecutor(streams) as pool:
+        list(pool.map(lambda thread: door.ask(script("warm"), thread), threads))
+        rig.stamps()
+        texts = [words(deltas + number) for number in range(streams)]
+        answers = list(
+            pool.map(
+                lambda one: door.ask(script(one[1], delta_ms=MANY_PACE_MS), one[0]), zip(threads, texts, strict=True)
+            )
+        )
+    stamped = {sum(size for _, size in stamps): stamps for stamps in rig.stamps()}
+    return [delay for answer in answers for delay in delays(stamped[len(answer.text)], answer)]
 
 
 def delays(stamps: list[tuple[int, int]], answer: Answer) -> list[float]:

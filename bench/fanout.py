@@ -34,8 +34,8 @@ def measure(deltas: int, replayed: int, rounds: int) -> Table:
     replay = median(samples["replay"])
     rows.append((f"replay of {replayed} events", replay, replay))
     note = (
-        f"Events at clients, median of {rounds} rounds. Live: one turn of {deltas} deltas from a thread that makes them "
-        "as fast as it can, every reader with its own translator and position. Replay: one reader, from its connection."
+        f"Events at clients, median of {rounds} rounds. Live: one turn of {deltas} deltas from a thread that makes "
+        "them as fast as it can, every reader with its own translator. Replay: one reader, from its connection on."
     )
     bound = Bound("replay, events/s", replay, REPLAY_LIMIT, "", least=True)
     return Table("Fan-out and replay", ("", "events/s in all", "events/s a reader"), rows, note, [bound], samples)

@@ -29,9 +29,9 @@ def measure(rig: Rig, parked: int, rounds: int, deltas: int = 200) -> Table:
     _sample(rig, thread, deltas, rounds, "undisturbed", samples)
     waiting = [(f"bench-{uuid.uuid4().hex}", f"call_{uuid.uuid4().hex[:12]}") for _ in range(parked)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(lambda held: _park(rig.gateway.port, *held), waiting))
+        list(pool.map(lambda held: park(rig.gateway.port, *held), waiting))
         _sample(rig, thread, deltas, rounds, "beside", samples)
-        list(pool.map(lambda held: _answer(rig.gateway.port, *held), waiting))
+        list(pool.map(lambda held: answer(rig.gateway.port, *held), waiting))
     rows: list[tuple[str | float, ...]] = []
     for kind, label in (("undisturbed", "nothing waits"), ("beside", f"{parked} wait")):
         for what in ("first text", "whole turn"):
@@ -61,7 +61,8 @@ def _sample(rig: Rig, thread: str, deltas: int, rounds: int, kind: str, samples:
         samples.setdefault(f"{kind} whole turn", []).append(whole)
 
 
-def _park(port: int, thread: str, call: str) -> None:
+def park(port: int, thread: str, call: str) -> None:
+    """The thread waits for this call of its client's tool. Raises RuntimeError if it does not."""
     steps = [{"tools": [{"id": call, "name": _TOOL["name"], "arguments": {}}]}, {"text": "The end."}]
     message = {"id": uuid.uuid4().hex, "role": "user", "content": json.dumps({"script": steps, "say": call})}
     events = _run(port, thread, message)
@@ -69,7 +70,8 @@ def _park(port: int, thread: str, call: str) -> None:
         raise RuntimeError(f"{thread} does not wait: {events[-1]}")
 
 
-def _answer(port: int, thread: str, call: str) -> None:
+def answer(port: int, thread: str, call: str) -> None:
+    """Its client answers, and the turn goes on to its end. Raises RuntimeError if it does not."""
     message = {"id": uuid.uuid4().hex, "role": "tool", "toolCallId": call, "content": "done"}
     if not any(event["type"] == "TEXT_MESSAGE_CONTENT" for event in _run(port, thread, message)):
         raise RuntimeError(f"{thread} did not go on")

@@ -19,7 +19,7 @@ def measure(rig: Rig, deltas: int, rounds: int) -> Table:
     for number in range(rounds):
         for streams in STREAMS:
             for name in names[number % len(names) :] + names[: number % len(names)]:
-                samples.setdefault(f"{name} {streams}", []).append(_total(rig.doors[name], streams, deltas))
+                samples.setdefault(f"{name} {streams}", []).append(total(rig.doors[name], streams, deltas))
     rows: list[tuple[str | float, ...]] = []
     for streams in STREAMS:
         theirs = median(samples[f"api_server {streams}"])
@@ -34,7 +34,8 @@ def measure(rig: Rig, deltas: int, rounds: int) -> Table:
     return Table("Deltas per second in total", ("", "door", "deltas/s", "× api_server"), rows, note, samples=samples)
 
 
-def _total(door: Door, streams: int, deltas: int) -> float:
+def total(door: Door, streams: int, deltas: int) -> float:
+    """Text deltas a second of that many streams at once, in total."""
     threads = [f"bench-{uuid.uuid4().hex}" for _ in range(streams)]
 
     def ask(thread: str) -> Answer:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +20,10 @@ from agui_adapter.demo.gateway import DEFAULT_TOOLSETS, Gateway, free_port
 from . import client
 
 _START_SECONDS = 30.0
-_PLUGIN = "agui-bench-stamps"  # as its plugin.yaml says
+_STAMPS, _NOOP = "agui-bench-stamps", "agui-bench-noop"  # as their plugin.yaml say
+
+
+_ENV = {"AGUI_BENCH_NOOP_ALLOW_ALL": "true"}
 
 
 class Rig:
@@ -31,15 +34,19 @@ class Rig:
 
     def __enter__(self) -> Self:
         port, key = free_port(), secrets.token_hex(24)
+        self.noop_port = free_port()
         with contextlib.ExitStack() as stack:
             url = stack.enter_context(_model())
-            self.gateway = stack.enter_context(contextlib.closing(Gateway(url, config=_config(port, key))))
-            plugin = self.gateway.home / "plugins" / _PLUGIN
-            source = Path(__file__).parent / "stamp_plugin"
-            shutil.copytree(source, plugin, ignore=shutil.ignore_patterns("__pycache__"))
-            self._stamps = plugin / "stamps"
+            self.gateway = stack.enter_context(
+                contextlib.closing(Gateway(url, config=_config(port, key, self.noop_port), env=_ENV))
+            )
+            plugins = self.gateway.home / "plugins"
+            for name, source in ((_STAMPS, "stamp_plugin"), (_NOOP, "noop_plugin")):
+                made = Path(__file__).parent / source
+                shutil.copytree(made, plugins / name, ignore=shutil.ignore_patterns("__pycache__"))
+            self._stamps = plugins / _STAMPS / "stamps"
             self.gateway.start()
-            _wait_for(port)
+            _wait_for(port, self.noop_port)
             self._stack = stack.pop_all()
         self.doors = {
             "direct": client.direct(urlsplit(url).port or 0),
@@ -58,11 +65,12 @@ class Rig:
         else:
             shutil.rmtree(self._stamps, ignore_errors=True)
 
-    def stamps(self) -> list[tuple[int, int]]:
-        """The callbacks of the one turn since the last call: (monotonic ns, characters)."""
-        (file,) = self._stamps.glob("*.json")
-        found = [(int(at), int(size)) for at, size in json.loads(file.read_text())]
-        file.unlink()
+    def stamps(self) -> list[list[tuple[int, int]]]:
+        """The callbacks of each turn since the last call: (monotonic ns, characters)."""
+        found = []
+        for file in sorted(self._stamps.glob("*.json")):
+            found.append([(int(at), int(size)) for at, size in json.loads(file.read_text())])
+            file.unlink()
         return found
 
 
@@ -79,13 +87,15 @@ def _model() -> Iterator[str]:
         process.wait(10)
 
 
-def _config(port: int, key: str) -> dict[str, Any]:
+def _config(port: int, key: str, noop_port: int) -> dict[str, Any]:
     """Members of Hermes's configuration beside what `Gateway` writes; ``port`` and ``key`` are api_server's."""
+    noop = "agui_bench_noop"
     return {
-        "plugins": {"enabled": ["agui", _PLUGIN]},
+        "plugins": {"enabled": ["agui", _STAMPS, _NOOP]},
         "platforms": {"api_server": {"enabled": True, "extra": {"host": "127.0.0.1", "port": port, "key": key}}},
-        # The same tools for both, or they would not build the same agent.
-        "platform_toolsets": {"agui": list(DEFAULT_TOOLSETS), "api_server": list(DEFAULT_TOOLSETS)},
+        noop: {"enabled": True, "port": noop_port},
+        # The same tools for all, or they would not build the same agent.
+        "platform_toolsets": {name: list(DEFAULT_TOOLSETS) for name in ("agui", "api_server", noop)},
     }
 
 
@@ -99,16 +109,14 @@ def words(count: int) -> str:
     return "".join(f"w{number:05d} " for number in range(count))
 
 
-def _wait_for(port: int) -> None:
+def _wait_for(*ports: int) -> None:
     deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    waiting = list(ports)
+    while waiting:
         try:
-            connection.request("GET", "/health")
-            if connection.getresponse().status == 200:
-                return
+            socket.create_connection(("127.0.0.1", waiting[0]), timeout=2).close()
+            waiting.pop(0)
         except OSError:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"nothing listens on port {waiting[0]}") from None
             time.sleep(0.05)
-        finally:
-            connection.close()
-    raise RuntimeError("api_server did not come up")

@@ -33,13 +33,16 @@ def test_quick_bench_fills_every_table(tmp_path: Path) -> None:
         "Time to first text",
         "Added delay, callback to client",
         "Deltas per second in total",
+        "What the adapter costs a turn",
         "Beside turns that wait",
+        "Memory of the gateway",
         "CPU per delta in the serving process",
+        "Fan-out and replay",
     ]
     for table in result["tables"]:
         assert table["rows"]
         assert all(len(row) == len(table["head"]) for row in table["rows"])
         assert all(sample > 0 for samples in table["samples"].values() for sample in samples), table["title"]
-    assert {bound["limit"] for bound in result["bounds"]} == {0.6, 2.0, 10.0}
+    assert len(result["bounds"]) == 14
     page = data.with_suffix(".md").read_text()
     assert page.count("| holds |") + page.count("| DOES NOT HOLD |") == len(result["bounds"])

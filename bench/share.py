@@ -1,0 +1,63 @@
+"""What our adapter costs a turn: the same turn through AG-UI and on a platform that shows nothing, in pairs."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import statistics
+import time
+import uuid
+
+from .report import Bound, Table, median
+from .rig import Rig, script, words
+
+LIMIT = 0.97  # × the no-op adapter's tokens a second
+_RESAMPLED = 2000
+
+
+def measure(rig: Rig, deltas: int, pairs: int) -> Table:
+    """``deltas`` of each turn, unpaced; which of a pair comes first changes each time."""
+    threads = {name: f"bench-{uuid.uuid4().hex}" for name in ("agui", "noop")}
+    samples: dict[str, list[float]] = {"agui": [], "noop": []}
+    for number in range(-2, pairs):
+        for name in ("agui", "noop") if number % 2 else ("noop", "agui"):
+            text = script(words(deltas), say=f"{number}")
+            begin = time.perf_counter()
+            if name == "agui":
+                rig.doors["agui"].ask(text, threads[name])
+            else:
+                _say(rig.noop_port, threads[name], text)
+            if number >= 0:
+                samples[name].append(deltas / (time.perf_counter() - begin))
+    ratios = [ours / theirs for ours, theirs in zip(samples["agui"], samples["noop"], strict=True)]
+    low, high = interval(ratios)
+    rows: list[tuple[str | float, ...]] = [(name, median(samples[name])) for name in samples]
+    rows.append(("AG-UI ÷ no-op, median of pairs", median(ratios)))
+    note = (
+        f"Tokens a second over a whole turn of {deltas} deltas on a continued thread, from the request to its end, in "
+        f"{len(ratios)} interleaved pairs; 95 % interval of the median ratio {low:.3f} to {high:.3f} (bootstrap)."
+    )
+    bound = Bound("tokens/s of a turn ÷ no-op adapter", median(ratios), LIMIT, least=True)
+    return Table("What the adapter costs a turn", ("", "tokens/s"), rows, note, [bound], samples)
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """The 95 % interval of the median, by resampling with a fixed seed."""
+    chance = random.Random(0)
+    found = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(_RESAMPLED))
+    return found[int(0.025 * _RESAMPLED)], found[int(0.975 * _RESAMPLED) - 1]
+
+
+def _say(port: int, chat: str, text: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    try:
+        connection.request(
+            "POST", "/say", json.dumps({"chat": chat, "text": text}), {"Content-Type": "application/json"}
+        )
+        response = connection.getresponse()
+        if response.status != 200:
+            raise RuntimeError(f"no-op: {response.status} {response.read()[:300]!r}")
+        response.read()
+    finally:
+        connection.close()
