@@ -345,6 +345,10 @@ class AguiAdapter(FileSender):
         """Turns that use a worker: neither over, nor waiting for their client, nor made to hold a question only."""
         return [turn for turn in self._cycles if not self.requests.parked(turn) and not self.holds_only(turn)]
 
+    def log_bytes(self) -> int:
+        """Bytes that the logs of all turns hold."""
+        return sum(turn.log.size for thread in self.threads for turn in thread.turns.values())
+
     def make_room(self) -> None:
         """Forget finished turns where all logs together have grown too large. Raises AguiError 429 where that is not
         enough."""
@@ -493,6 +497,8 @@ class AguiAdapter(FileSender):
         cycle.turn.thread.end(cycle.turn, outcome, code, redact(message) if message else "")
         if record:
             self.archive.record(cycle.turn, outcome)
+            if self._server is not None and self._server.metrics is not None:
+                self._server.metrics.turn_ended(cycle.turn, outcome, code)
         self._tell_subagents(cycle.turn.thread)
         if cycle.turn.thread.passing:
             self.archive.put_away(cycle.turn.thread)

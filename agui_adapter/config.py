@@ -60,6 +60,10 @@ def _auto_switch(value: Any) -> Any:
     return {False: "off", True: "auto"}.get(value, value) if isinstance(value, bool) else value
 
 
+def _owner_switch(value: Any) -> Any:
+    return {False: "off", True: "owner"}.get(value, value) if isinstance(value, bool) else value
+
+
 def _items(value: Any) -> Any:
     """A list as a tuple; a single text is a list of one."""
     if isinstance(value, str):
@@ -196,6 +200,10 @@ class Settings(BaseModel):
     file_store_bytes: _Int = _setting(1024**3, "bytes, a whole number from 1048576 upwards", ge=2**20)
     log_bytes_per_turn: _Int = _setting(8 * 1024 * 1024, "bytes, a whole number from 65536 upwards", ge=65536)
     log_bytes_total: _Int = _setting(512 * 1024 * 1024, "bytes, a whole number from 1048576 upwards", ge=2**20)
+    metrics: Annotated[Literal["owner", "open", "off"], BeforeValidator(_owner_switch)] = _setting(
+        "owner", "owner (true), open or off (false)"
+    )
+    access_log: bool = _setting(False, "true or false")
     turn_ttl_seconds: _Float = _setting(300.0, "seconds from 0 to 86400", ge=0, le=86400)
 
     api_key: SecretStr | None = Field(default=None, repr=False)

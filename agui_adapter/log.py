@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from .stream import (
+    Commentary,
     InnerToolResult,
     MessageChunk,
     ReasoningChunk,
@@ -68,6 +70,7 @@ class EventLog:
         self._last = 0
         self._bytes = 0
         self._closed = False
+        self.first_text_at = 0.0  # on the monotonic clock; 0 while there is none
         self._waiting = False
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -95,6 +98,8 @@ class EventLog:
             self._events.append(event)
             self._ends.append(self._last)
             self._bytes += _size(event)
+            if not self.first_text_at and isinstance(event, (MessageChunk, Commentary)):
+                self.first_text_at = time.monotonic()
             if isinstance(event, TurnFinished):
                 self._closed = True
             if self._bytes > self._limit:

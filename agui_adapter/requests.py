@@ -22,6 +22,7 @@ from .session import Turn
 from .stream import Closed, Request, RequestClosed, RequestOpened, StreamEvent, TurnParked
 
 logger = logging.getLogger("hermes_agui")
+audit = logging.getLogger("hermes_agui.audit")  # one line for everything that was answered, expired or cancelled
 
 APPROVE_ONCE, DENY = "once", "deny"
 NOBODY = "Nobody can be asked on this connection. Go on without it, or say in your answer what you would need."
@@ -204,8 +205,8 @@ class Requests:
             self.resumed(pending)  # nobody waits for what is closed
         with contextlib.suppress(RuntimeError):  # the loop is gone, and nobody is left to tell
             self._loop.call_soon_threadsafe(self._is_closed, pending)
-        # The audit line: who, what, when; never the content.
-        logger.info(
+        # Who, what, when; never the content.
+        audit.info(
             "agui: audit: %s %s on %s was %s%s%s",
             pending.request.kind,
             pending.request.id,

@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from aiohttp import web
 
-from . import __version__, action_routes, capabilities, file_routes, observe_routes, run_routes, thread_routes
+from . import action_routes, capabilities, file_routes, observe_routes, operator_routes, run_routes, thread_routes
+from .access_log import log_request
 from .auth import check_host, check_origin, principal_of
 from .config import Settings
 from .encode import HEARTBEAT
 from .errors import INTERNAL, AguiError, bad_request
 from .events import View
 from .limits import Limits, check_depth
+from .metrics import Gauges, Metrics, available
 from .problems import error_response
-from .replies import reply
 from .session import Principal, Scope
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _SSE = {
 }
 _KEEPALIVE_SECONDS = 75  # of a connection without a request: longer than reverse proxies keep theirs
 _PRINCIPAL = web.RequestKey("agui_principal", Principal)  # who sent a request
+_CODE = web.RequestKey("agui_code", str)  # of the error that answers it
 _STREAM = web.RequestKey("agui_stream", str)  # whose place for a stream the request holds
 _CORS_HEADERS = "Authorization, Content-Type, Last-Event-ID, Idempotency-Key"
 
@@ -61,12 +63,15 @@ class Server:
         self._streams: set[_Stream] = set()
         self._beat: asyncio.Task[None] | None = None
         self.limits = Limits(settings, adapter.live_turns if adapter is not None else tuple)
+        self.metrics = Metrics(self._gauges()) if settings.metrics != "off" and available() else None
         self.view = View(settings.reasoning, settings.tool_output, settings.steps)
         self.port = settings.port
 
     async def start(self) -> None:
         """Bind and serve. Raises OSError when the port is taken."""
-        app = web.Application(client_max_size=self.settings.max_body_bytes, middlewares=[self._errors, self._admission])
+        app = web.Application(
+            client_max_size=self.settings.max_body_bytes, middlewares=[self._watch, self._errors, self._admission]
+        )
         app.on_response_prepare.append(self._headers)
         run_routes.add_routes(app, self)
         capabilities.add_routes(app, self)
@@ -74,7 +79,7 @@ class Server:
         action_routes.add_routes(app, self)
         file_routes.add_routes(app, self)
         observe_routes.add_routes(app, self)
-        app.router.add_get("/health", self._health)
+        operator_routes.add_routes(app, self)
         # handler_cancellation: a reader leaves when its socket does.
         self._runner = web.AppRunner(
             app,
@@ -104,34 +109,60 @@ class Server:
         if runner is not None:
             await runner.cleanup()
 
+    def _gauges(self) -> Gauges:
+        adapter, streams = self.adapter, self.limits.streams
+        return {
+            "turns_running": ("Turns that run", lambda: len(adapter.live_turns())),
+            "turns_parked": ("Turns that wait for their client", lambda: adapter.requests.waiting),
+            "streams_open": ("Streams that are open", lambda: streams.taken),
+            "threads": ("Threads in memory", lambda: len(adapter.threads)),
+            "log_bytes": ("Bytes of events that turns keep", lambda: adapter.log_bytes()),
+        }
+
     # -- middlewares ----------------------------------------------------------------------------------------
 
     @web.middleware
-    async def _errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _watch(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Outermost: counts and logs what became of a request, and gives back what it held."""
+        began, status = time.monotonic(), 499  # the client left first
         try:
-            return await handler(request)
-        except AguiError as error:
-            return error_response(error, request.path)
-        except web.HTTPMethodNotAllowed as error:
-            allowed = ", ".join(sorted(error.allowed_methods))
-            response = error_response(
-                AguiError(405, "method_not_allowed", f"This address takes {allowed}."), request.path
-            )
-            response.headers["Allow"] = allowed
+            response = await handler(request)
+            status = response.status
             return response
-        except web.HTTPException as error:
-            return error_response(self._told(error), request.path)
-        except web.RequestPayloadError:
-            return error_response(bad_request("The body is not what its headers say (length, encoding)."), request.path)
-        except (ConnectionResetError, asyncio.CancelledError):
-            raise
-        except Exception:
-            logger.exception("agui: a request failed")
-            return error_response(AguiError(500, "internal", INTERNAL), request.path)
         finally:
             place = request.pop(_STREAM, None)
             if place is not None:
                 self.limits.streams.give(place)
+            principal, code = request.get(_PRINCIPAL), request.get(_CODE, "")
+            if self.metrics is not None and status >= 400:
+                self.metrics.refused(status, code)
+            if self.settings.access_log:
+                name = principal.id if principal is not None else ""
+                log_request(request, status, principal=name, code=code, began=began)
+
+    @web.middleware
+    async def _errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        headers: dict[str, str] = {}
+        try:
+            return await handler(request)
+        except AguiError as error:
+            told = error
+        except web.HTTPMethodNotAllowed as error:
+            headers["Allow"] = allowed = ", ".join(sorted(error.allowed_methods))
+            told = AguiError(405, "method_not_allowed", f"This address takes {allowed}.")
+        except web.HTTPException as error:
+            told = self._told(error)
+        except web.RequestPayloadError:
+            told = bad_request("The body is not what its headers say (length, encoding).")
+        except (ConnectionResetError, asyncio.CancelledError):
+            raise
+        except Exception:
+            logger.exception("agui: a request failed")
+            told = AguiError(500, "internal", INTERNAL)
+        request[_CODE] = told.code
+        response = error_response(told, request.path)
+        response.headers.update(headers)
+        return response
 
     def _told(self, error: web.HTTPException) -> AguiError:
         """aiohttp's own errors."""
@@ -170,14 +201,6 @@ class Server:
                 "Access-Control-Max-Age": "600",
             },
         )
-
-    # -- routes ---------------------------------------------------------------------------------------------
-
-    async def _health(self, request: web.Request) -> web.Response:
-        """Liveness and nothing else: no secrets, no counts."""
-        ready = self.adapter.ready
-        body = {"status": "ok" if ready else "starting", "version": __version__}
-        return reply(body, 200 if ready else 503)
 
     # -- the writer -----------------------------------------------------------------------------------------
 

@@ -163,6 +163,12 @@ class Store:
                     self._db = self._connect(":memory:")
         self.prune()
 
+    @property
+    def on_disk(self) -> bool:
+        """Whether what is kept survives the process."""
+        with self._lock:
+            return self._db is not None and bool(self._db.execute("PRAGMA database_list").fetchone()["file"])
+
     def _put_aside(self) -> None:
         """The damaged file, and with it what SQLite keeps beside it: that must not be read into a new one."""
         mark = f".damaged-{int(time.time())}"

@@ -127,7 +127,7 @@ class TestRefusals:
     def test_an_unknown_key_suggests_close_ones(self) -> None:
         assert refusal({"prot": 8650}) == "agui.prot: there is no such setting; did you mean port?"
         assert "heartbeat_seconds" in refusal({"heartbeat": 5})
-        assert "known settings: allow_overrides, allowed_hosts, " in refusal({"zzz": 1})
+        assert "known settings: access_log, allow_overrides, allowed_hosts, " in refusal({"zzz": 1})
 
     @given(
         st.dictionaries(
