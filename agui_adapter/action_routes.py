@@ -16,7 +16,9 @@ from .branches import branch
 from .errors import AguiError
 from .hermes.actions import Actions
 from .inputs import MAX_ID_CHARS
+from .principal import Principal
 from .replies import reply
+from .rights import check_command
 from .run import wait_ready
 from .session import Thread
 from .thread_routes import MAX_TITLE, known
@@ -58,10 +60,26 @@ class ActionRoutes:
 
     async def _thread(self, request: web.Request, command: str = "") -> Thread:
         """The caller's thread of the address. AguiError 404 where it has none, 403 where it may not ``command``."""
+        principal = self._server.principal(request)
         thread = await known(self._server, request)
-        if command and not self._actions.may(self._adapter.source_of(thread), command):
-            raise AguiError(403, "not_allowed", f"The operator does not let you use /{command}.")
+        if command:
+            self._check(principal, command)
+            if not self._actions.may(self._adapter.source_of(thread), command):
+                raise AguiError(403, "not_allowed", f"The operator does not let you use /{command}.")
         return thread
+
+    def _check(self, principal: Principal, name: str) -> None:
+        """Raises AguiError 403 where the principal may not use a command of that name."""
+        command = self._adapter.bridge.command(f"/{name}")
+        if command is not None:
+            check_command(command, principal, self._server.settings.user_commands)
+
+    def _may(self, principal: Principal, name: str) -> bool:
+        try:
+            self._check(principal, name)
+        except AguiError:
+            return False
+        return True
 
     def _idle(self, thread: Thread) -> None:
         """Raises AguiError 409 while a turn runs or waits: it would write into what is being changed."""
@@ -187,7 +205,8 @@ class ActionRoutes:
         await wait_ready(self._adapter, self._server.settings.start_wait_seconds)
         nobody = Thread.of(principal, "")
         source, actions = self._adapter.source_of(nobody), self._actions
-        return reply({"commands": await asyncio.to_thread(actions.commands, source)})
+        told = await asyncio.to_thread(actions.commands, source)
+        return reply({"commands": [one for one in told if self._may(principal, one["name"])]})
 
     # -- answers --------------------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ from .hermes.ask import (
     resolve_oldest,
     server_tool_names,
 )
+from .hermes.commands import message as gateway_message
 from .hermes.history import Sessions, home
 from .hermes.media import message_type, without_tags
 from .hermes.observe import Others, Watcher
@@ -293,8 +294,9 @@ class AguiAdapter(FileSender):
         await asyncio.shield(task)
 
     async def _submit(self, turn: Turn) -> None:
-        event = MessageEvent(
-            text=turn.text,
+        event = gateway_message(
+            turn.text,
+            commands=turn.commands,
             message_type=message_type(one.kind for one in turn.media),
             source=self.source_of(turn.thread),
             message_id=turn.message_id,
@@ -453,7 +455,8 @@ class AguiAdapter(FileSender):
         if not event.channel_prompt and turn.thread.system:
             event.channel_prompt = turn.thread.system  # the same each turn: another would cost the prompt cache
         cycle.authorized = event.internal or self.bridge.authorized(event.source)
-        cycle.command = (event.text or "").lstrip().startswith("/")
+        turn.commands = bool(event.get_command())
+        cycle.command = turn.commands
 
     async def on_processing_complete(self, event: MessageEvent, outcome: ProcessingOutcome) -> None:
         """The gateway's own judgement; SUCCESS only says that something was delivered."""

@@ -15,7 +15,9 @@ from .errors import AguiError
 from .events import AguiStream
 from .inputs import RunInput
 from .interrupts import interrupts, is_human
+from .principal import Principal
 from .requests import DENY, Answer, Pending, Requests, read_answer
+from .rights import check_answer
 from .session import Segment, Thread, Turn
 from .state import same
 from .stream import Request, ToolCall, ToolResult
@@ -58,8 +60,9 @@ class Follow:
     tells_state: bool = False
 
 
-def collect(requests: Requests, thread: Thread, asked: RunInput) -> Answers:
-    """Match a request's answers with what the thread has asked. Raises AguiError 422 for a wrong payload."""
+def collect(requests: Requests, thread: Thread, asked: RunInput, by: Principal) -> Answers:
+    """Match a request's answers with what the thread has asked. Raises AguiError 422 for a wrong payload, and 403 for
+    an answer that the principal may not give."""
     turns = list(thread.turns.values())
     found = Answers()
     covered: set[str] = set()
@@ -83,6 +86,8 @@ def collect(requests: Requests, thread: Thread, asked: RunInput) -> Answers:
         if pending is not None:
             found.pairs.append((pending, tool_answer(message)))
             found.message_ids.append(message["id"])
+    for pending, answer in found.fresh:
+        check_answer(pending.request, answer, by)
     if covered:
         told = {p.request.id: p.request for fresh, _ in found.fresh for p in _told(requests, fresh.turn)}
         if not told.keys() <= covered:
@@ -135,11 +140,11 @@ def tool_answer(message: dict[str, Any]) -> Answer:
     return Answer(parts=tuple(content), error=message.get("error") or "")
 
 
-def apply(adapter: AguiAdapter, thread: Thread, asked: RunInput, found: Answers) -> Follow:
+def apply(adapter: AguiAdapter, thread: Thread, asked: RunInput, found: Answers, by: Principal) -> Follow:
     """Give the answers and say what to read then. Raises AguiError 409 for a request that another answer closed."""
-    requests, by = adapter.requests, thread.principal.id
+    requests = adapter.requests
     if not found.fresh:
-        return _again(requests, asked, found)
+        return _again(requests, asked, found, by)
     turn = found.fresh[0][0].turn
     position = turn.parked_at if requests.parked(turn) else turn.log.last
     # Begun before the answers, whose events another reader sees as part of this run.
@@ -176,7 +181,7 @@ def tell_agent(adapter: AguiAdapter, turn: Turn, asked: RunInput) -> tuple[Any, 
     return state, tells
 
 
-def _again(requests: Requests, asked: RunInput, found: Answers) -> Follow:
+def _again(requests: Requests, asked: RunInput, found: Answers, by: Principal) -> Follow:
     """All of them are closed: the same answer again reads what followed it; a late one is told so."""
     newest = max((pending for pending, _ in found.pairs), key=lambda pending: pending.position)
     turn, position = newest.turn, newest.position
@@ -187,7 +192,7 @@ def _again(requests: Requests, asked: RunInput, found: Answers) -> Follow:
         if pending.closed == "expired":
             _tell_expired(follow, asked, pending)
         else:
-            requests.answer(pending, answer, "")
+            requests.answer(pending, answer, by)
     _take_back(follow, asked)
     return follow
 

@@ -235,8 +235,8 @@ class Archive:
             session = self.sessions.session_id(self.key_of(thread))
             rows = self.sessions.rows(session, after=thread.last_row)
             own = [row for row in rows if not row.summary and not row.taken_back]
-            command = turn.text.lstrip().startswith("/")  # some write the session anew
-            if len(own) < len(rows) or command or sum(row.role == "user" for row in rows) > 1:
+            # Some commands write the session anew.
+            if len(own) < len(rows) or turn.commands or sum(row.role == "user" for row in rows) > 1:
                 every = self.sessions.rows(session)
                 lineage = self.sessions.lineage(session)
                 self._follow_rewritten(thread, lineage, every)
@@ -261,7 +261,7 @@ class Archive:
                 self.store.add_beside(f"{turn.id}-{number}", thread.chat_id, session, after, [message])
             thread.last_row = max(thread.last_row, self.sessions.last_row(session))
             self.store.place_files(turn.id, max((row.id for row in own), default=thread.last_row))
-            if command or sum(row.role == "user" for row in own) > 1:
+            if turn.commands or sum(row.role == "user" for row in own) > 1:
                 # A command may have changed the history, text may have been steered too late: the client is told.
                 thread.last_id = None
             elif last:

@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 
 from .config import Settings, is_loopback
 from .errors import AguiError
-from .session import Principal
+from .principal import SCOPES, Principal
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?\Z")
 
-OWNER = Principal("owner", trusted=True)
-LOCAL = Principal("local")
+OWNER = Principal("owner", trusted=True, scopes=SCOPES)
+LOCAL = "local"
+"""The principal of callers on this machine without a token."""
 
 
 def principal_of(authorization: str | None, settings: Settings) -> Principal:
@@ -33,8 +34,14 @@ def principal_of(authorization: str | None, settings: Settings) -> Principal:
     if authorization:
         raise AguiError(401, "invalid_token", "Only bearer tokens are taken: Authorization: Bearer ….")
     if is_loopback(settings.host) and not settings.require_token:
-        return LOCAL
+        return user(LOCAL, settings)
     raise AguiError(401, "token_needed", "This server needs a bearer token: Authorization: Bearer ….")
+
+
+def user(principal_id: str, settings: Settings) -> Principal:
+    """A principal whose token names no scopes: those of ``agui.user_scopes``, and admin if Hermes knows it for one."""
+    admin = SCOPES if principal_id in settings.admins else frozenset()
+    return Principal(principal_id, scopes=admin.union(settings.user_scopes))
 
 
 def check_host(host: str | None, settings: Settings) -> None:

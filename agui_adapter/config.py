@@ -15,10 +15,17 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from .forwarded import NAMES
+from .principal import SCOPES, Scope
 
 KEY_VARIABLE = "AGUI_API_KEY"
 KEY_LENGTH = 16
 """Fewest characters of the operator's key."""
+
+USER_COMMANDS = (
+    *("help", "commands", "whoami", "status", "usage", "version", "start"),
+    *("stop", "new", "retry", "undo", "title", "compress", "branch"),
+)
+"""What everybody may use by default: commands that tell of, or change, nothing but the caller's own conversation."""
 
 _ALLOW_ALL = ("AGUI_ALLOW_ALL_USERS", "GATEWAY_ALLOW_ALL_USERS")
 _ALLOWLISTS = ("AGUI_ALLOWED_USERS", "GATEWAY_ALLOWED_USERS")
@@ -105,6 +112,20 @@ def _override_names(value: Any) -> Any:
     return names
 
 
+def _scopes(value: Any) -> Any:
+    names = _items(value)
+    if not set(names) <= SCOPES:
+        raise ValueError("not a scope")
+    return names
+
+
+def _commands(value: Any) -> Any:
+    names = tuple(name.lower().removeprefix("/").replace("_", "-") for name in _items(value))
+    if any(not name or any(char in name for char in "/@ ") for name in names):
+        raise ValueError("not a command")
+    return names
+
+
 def _public_url(value: Any) -> Any:
     if not isinstance(value, str):
         raise ValueError("an address is needed")
@@ -140,6 +161,13 @@ class Settings(BaseModel):
     )
     allowed_hosts: Annotated[tuple[str, ...], BeforeValidator(_host_names)] = _setting(
         (), "a list of host names like hermes.example or hermes.example:8443, without http:// and without *"
+    )
+
+    user_scopes: Annotated[tuple[Scope, ...], BeforeValidator(_scopes)] = _setting(
+        ("read", "run", "approve"), "a list of names out of read, run, approve and admin"
+    )
+    user_commands: Annotated[tuple[str, ...], BeforeValidator(_commands)] = _setting(
+        USER_COMMANDS, "a list of slash commands like status or /status, without arguments"
     )
 
     public_url: Annotated[str, BeforeValidator(_public_url)] = _setting("", "an address like https://hermes.example")
@@ -208,11 +236,13 @@ class Settings(BaseModel):
 
     api_key: SecretStr | None = Field(default=None, repr=False)
     """The operator's bearer key, from AGUI_API_KEY only."""
+    admins: frozenset[str] = frozenset()
+    """Principals that Hermes's own ``allow_admin_from`` names (gateway/slash_access.py)."""
 
 
 def load(extra: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     """Settings from `PlatformConfig.extra` and the environment. Raises `ConfigError`."""
-    known = Settings.model_fields.keys() - {"api_key"}
+    known = Settings.model_fields.keys() - {"api_key", "admins"}
     for key in extra:
         if str(key).lower() in _SECRET_KEYS and extra[key] is not None:
             raise ConfigError(
@@ -222,7 +252,7 @@ def load(extra: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
             raise ConfigError(_unknown(str(key), sorted(known)))
     values = {key: extra[key] for key in extra if key in known}
     try:
-        settings = Settings(**values, api_key=_api_key(environ))
+        settings = Settings(**values, api_key=_api_key(environ), admins=_admins(extra.get("allow_admin_from")))
     except ValidationError as error:
         raise ConfigError(_wrong(error, values)) from None
     _refuse_open_doors(settings, environ)
@@ -250,6 +280,12 @@ def is_loopback(host: str) -> bool:
     except ValueError:
         return False
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def _admins(listed: Any) -> frozenset[str]:
+    """As Hermes reads its list: names, or one text with commas."""
+    names = listed.split(",") if isinstance(listed, str) else listed if isinstance(listed, (list, tuple)) else ()
+    return frozenset(name for one in names if (name := str(one).strip()))
 
 
 def _api_key(environ: Mapping[str, str]) -> SecretStr | None:

@@ -35,6 +35,7 @@ from .inputs import MAX_ID_CHARS
 from .reconcile import text_of, transcript
 from .requests import Answer, Pending
 from .results import Result, collect
+from .rights import check_answer
 from .run import Prepared, end_turn, open_turn, wait_ready
 from .session import Principal, Thread, Turn
 from .stream import MessageChunk, ReasoningChunk, Request, StreamEvent, TurnFinished, TurnParked
@@ -54,7 +55,8 @@ class Ask:
     parts), for those that carry media. ``history``: the conversation before them in the same form, which a thread that
     Hermes has never seen begins with; a thread that has one of its own keeps that. ``instructions``: the caller's
     system prompt, layered on Hermes's own (None: as the thread has it). ``context`` rides once with the message.
-    ``run_id`` names the run in the thread's record.
+    ``run_id`` names the run in the thread's record. ``commands``: the text may be a command (a slash command, "restart
+    gateway") as far as the caller's scopes allow; else the model gets it, whatever it says.
     """
 
     text: str = ""
@@ -65,6 +67,7 @@ class Ask:
     overrides: Overrides = field(default_factory=Overrides)
     tools: tuple[ClientTool, ...] = ()
     one_shot: bool = False
+    commands: bool = False
     run_id: str = ""
 
 
@@ -188,6 +191,7 @@ class Door:
             inputs=messages,
             run_id=ask.run_id or new_id("run"),
             client_tools=ask.tools,
+            commands=principal if ask.commands else False,
         )
         if position == 0:
             turn.overrides = ask.overrides
@@ -237,15 +241,18 @@ class Door:
         """Give answers, all to requests of one turn (``requests.read_answer`` makes them), and read what follows.
 
         Where other requests of the turn stay open, the reader ends at once with those. Raises AguiError 409 where one
-        of them is closed: ``request_expired``, ``request_cancelled`` or, by another answer, ``request_answered``.
+        of them is closed: ``request_expired``, ``request_cancelled`` or, by another answer, ``request_answered``; and
+        403, with nothing done, for an answer that the principal's scopes do not allow.
         """
         requests, turn = self._adapter.requests, answers[0][0].turn
+        for pending, answer in answers:
+            check_answer(pending.request, answer, principal)
         if all(pending.closed == "answered" for pending, _ in answers):  # the same again reads the same again
             position = min(pending.position for pending, _ in answers)
         else:
             position = turn.parked_at if requests.parked(turn) else turn.log.last
         for pending, answer in answers:
-            requests.answer(pending, answer, principal.id)
+            requests.answer(pending, answer, principal)
         requests.still_parked(turn)
         return Reader(turn, position)
 

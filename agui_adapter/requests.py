@@ -18,6 +18,8 @@ from typing import Any
 
 from .errors import AguiError
 from .limits import Places
+from .principal import Principal
+from .rights import check_answer
 from .session import Turn
 from .stream import Closed, Request, RequestClosed, RequestOpened, StreamEvent, TurnParked
 
@@ -173,17 +175,18 @@ class Requests:
 
     # -- closing ------------------------------------------------------------------------------------------------
 
-    def answer(self, pending: Pending, answer: Answer, by: str) -> bool:
+    def answer(self, pending: Pending, answer: Answer, by: Principal) -> bool:
         """Answer. True if this answer counts, False if the same one was given before (harmless).
 
-        Raises AguiError 409 when the request is closed already: ``request_expired``, ``request_cancelled`` or
-        ``request_answered`` (with another answer).
+        Raises AguiError 403 where the principal lacks the scope (``rights.check_answer``), and 409 when the request is
+        closed already: ``request_expired``, ``request_cancelled`` or ``request_answered`` (with another answer).
         """
         with self._lock:
             if pending.closed is None and 0 < pending.deadline <= time.monotonic():
                 self.close(pending, "expired")
             if pending.closed is None:
-                self.close(pending, "answered", answer, by)
+                check_answer(pending.request, answer, by)
+                self.close(pending, "answered", answer, by.id)
                 return True
             if pending.closed == "answered" and pending.answer == answer:
                 return False

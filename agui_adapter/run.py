@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .encode import start_id, with_id
 from .errors import INTERNAL, AguiError
@@ -21,13 +21,16 @@ from .events import AguiStream
 from .history import Message
 from .inputs import has_media
 from .media_in import Taken
+from .principal import Principal
 from .reconcile import text_of
+from .rights import check_command
 from .session import Thread, Turn
 from .stream import GatewayNotice, MessageChunk, StreamEvent, TurnFinished
 from .tools import ClientTool
 
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
+    from .hermes.commands import Command
 
 logger = logging.getLogger("hermes_agui")
 
@@ -172,9 +175,13 @@ async def open_turn(
     inputs: Sequence[Message] = (),
     run_id: str = "",
     client_tools: tuple[ClientTool, ...] = (),
+    commands: Principal | Literal[False] = False,
 ) -> tuple[Turn, int, Prepared]:
     """The turn that answers ``text``, and the position to read it from. Raises AguiError 409 on a busy thread, 429 when
     no further turn may run (``limits.py``).
+
+    ``commands``: whose command the text is where it reads like one (a slash command, "restart gateway"); AguiError 403
+    where that principal may not use it. Without a principal it is never one: the model gets it, word for word.
 
     ``prepare`` runs when the thread is free, before the turn begins, with nobody else at the thread.
 
@@ -183,7 +190,9 @@ async def open_turn(
     """
     settings = adapter.settings
     assert settings is not None
-    steers = settings.busy == "steer" and not has_media(inputs)  # a steered message is only text
+    command = _check_text(adapter, thread, text, commands)
+    # What is steered is only text, and Hermes throws away what reads like a command and comes too late.
+    steers = settings.busy == "steer" and command is None and not has_media(inputs)
     steered = _steer(adapter, thread, text, next(iter(ids), "")) if steers else None
     if steered is not None:
         steered[0].hear(inputs)
@@ -219,7 +228,12 @@ async def open_turn(
             taken = await adapter.take_in(thread, taken.messages)
             thread.keep(taken.messages)
         text, prepared.base = taken.text, thread.light(prepared.base)
+        try:
+            _check_text(adapter, thread, text, commands)
+        except AguiError:
+            commands = False  # joined with what was said before, it is only text
         turn = adapter.new_turn(thread, text, fresh, client_tools=client_tools)
+        turn.commands = bool(commands)
         turn.client_context = context
         turn.inputs, turn.media = taken.messages, taken.media
         adapter.archive.begin(turn, run_id)
@@ -227,6 +241,20 @@ async def open_turn(
         for note in taken.notes:
             turn.append(GatewayNotice(note.kind, note.text))
     return turn, 0, prepared
+
+
+def _check_text(
+    adapter: AguiAdapter, thread: Thread, text: str, commands: Principal | Literal[False]
+) -> Command | None:
+    """The command that a text reads like. Raises AguiError 403 where it would be one and may not be."""
+    assert adapter.settings is not None
+    command = adapter.bridge.command(text)
+    if commands and command is not None:
+        check_command(command, commands, adapter.settings.user_commands)
+    if not (commands and commands.may("admin")) and adapter.bridge.asks_update(adapter.key_of(thread)):
+        # The gateway would take any text for the answer.
+        raise AguiError(409, "gateway_asks", "Hermes's /update waits for an answer of its administrator here.")
+    return command
 
 
 def _steer(adapter: AguiAdapter, thread: Thread, text: str, message_id: str) -> tuple[Turn, int] | None:

@@ -32,8 +32,10 @@ from .errors import AguiError
 from .events import AguiStream
 from .history import Message, without_reasoning
 from .inputs import NewInput, RunInput, has_media, new_input, parse
+from .principal import Principal
 from .reconcile import Plan, known_beginning, plan, snapshot_of, transcript
 from .requests import Answer, Pending
+from .rights import COMMAND_REFUSED, check_answer
 from .run import Prepared, Run, open_turn, wait_ready
 from .session import Segment, Thread, Turn
 from .state import same
@@ -107,28 +109,35 @@ class Runs:
         try:
             await adapter.archive.load(thread)
             late = await late_results(adapter, thread, asked)
-            answering = await self._answer(request, thread, asked, late, claim)
+            answering = await self._answer(request, thread, asked, late, claim, principal)
             if answering is not None:
                 return answering
             new = self._new_input(thread, asked, late)
             typed = self._typed_answer(thread, new.text) if not has_media(new.messages) else None
             if typed is not None:
-                follow = apply(adapter, thread, asked, Answers([typed]))
+                check_answer(typed[0].request, typed[1], principal)
+                follow = apply(adapter, thread, asked, Answers([typed]), principal)
                 follow.turn.hear(new.messages)
                 self._kept(claim, follow.turn, follow.position, asked.run_id)
                 run = self._follow(asked, follow)
                 return await self._server.stream(request, run.chunks(), run.over)
-            turn, position, prepared = await open_turn(
-                adapter,
-                thread,
-                new.text,
-                prepare=lambda: self._agree(thread, asked, new),
-                context=asked.context,
-                ids=new.ids,
-                inputs=new.messages,
-                client_tools=tools,
-                run_id=asked.run_id,
-            )
+            try:
+                turn, position, prepared = await open_turn(
+                    adapter,
+                    thread,
+                    new.text,
+                    prepare=lambda: self._agree(thread, asked, new),
+                    context=asked.context,
+                    ids=new.ids,
+                    inputs=new.messages,
+                    client_tools=tools,
+                    run_id=asked.run_id,
+                    commands=principal,
+                )
+            except AguiError as error:
+                if error.code == COMMAND_REFUSED:  # the client holds it and would send it again with its next message
+                    thread.accept(new.ids)
+                raise
             base, joins = prepared.base, position > 0
             if joins:  # by steering: this client may hold a part of the turn already, or nothing of it
                 base = [message for message in asked.messages if not message["id"].startswith(f"{turn.id}-")]
@@ -305,7 +314,13 @@ class Runs:
     # -- answers ------------------------------------------------------------------------------------------------
 
     async def _answer(
-        self, request: web.Request, thread: Thread, asked: RunInput, late: list[Message], claim: _Claim
+        self,
+        request: web.Request,
+        thread: Thread,
+        asked: RunInput,
+        late: list[Message],
+        claim: _Claim,
+        principal: Principal,
     ) -> web.StreamResponse | None:
         """The response to a run that answers open questions or calls; None if there is (more) to do for a new turn."""
         adapter = self._adapter
@@ -313,7 +328,7 @@ class Runs:
         new = [message for message in users if message["id"] not in thread.accepted]
         bare = AguiStream(asked.thread_id, asked.run_id, peer=asked.peer, view=self._server.view)
         try:
-            found = collect(adapter.requests, thread, asked)
+            found = collect(adapter.requests, thread, asked, principal)
             if found.uncovered:
                 return await self._server.frames(request, reinterrupt(bare, found.uncovered))
             if not found.pairs and found.unknown and not new:
@@ -322,7 +337,7 @@ class Runs:
                 return await self._again(request, thread, asked)
             if not found.pairs or (new and not found.fresh):
                 return None
-            follow = apply(adapter, thread, asked, found)
+            follow = apply(adapter, thread, asked, found, principal)
         except AguiError as error:
             # The documented answer to a wrong or stale resume: the client keeps its interrupts and may try again.
             return await self._server.frames(request, [*bare.start(), *bare.fail(error.code, error.message)])

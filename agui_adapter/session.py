@@ -1,4 +1,4 @@
-"""Who talks (Principal), about what (Thread), and one processing of it (Turn).
+"""Who talks (Principal, see `principal.py`), about what (Thread), and one processing of it (Turn).
 
 A thread is a principal's conversation: one Hermes chat, one session key. A turn is one processing cycle of the
 gateway, from the accepted message to its end, with the log that every door reads. Lives on the gateway's event
@@ -15,11 +15,14 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from .document import Document
 from .log import EventLog
 from .peers import MODERN, Peer
+from .principal import SCOPES as SCOPES
+from .principal import Principal as Principal
+from .principal import Scope as Scope
 from .stream import Outcome, StateChanged, StreamEvent, ToolCall, ToolResult, TurnFinished
 from .tools import ClientTool
 
@@ -28,26 +31,6 @@ if TYPE_CHECKING:
     from .media_in import Media
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
-
-Scope = Literal["read", "run", "approve", "admin"]
-SCOPES: frozenset[Scope] = frozenset(("read", "run", "approve", "admin"))
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Who is calling. ``id`` is the gateway's user id; ``trusted`` means allowed by itself (the operator's key).
-
-    ``scopes``: what its token is good for, beside what the gateway's own rules let it do: read threads, run turns,
-    approve what waits, and administer (commands that change more than its own conversation).
-    """
-
-    id: str
-    trusted: bool = False
-    scopes: frozenset[Scope] = SCOPES
-
-    def may(self, scope: Scope) -> bool:
-        """Whether its token is good for this."""
-        return scope in self.scopes
 
 
 def _part(text: str) -> str:
@@ -132,6 +115,7 @@ class Turn:
     message_id: str = field(default_factory=lambda: f"turn-{uuid.uuid4().hex}")
     text: str = ""
     context: str = ""
+    commands: bool = False  # whether its text is a command where it reads like one; else it is for the model
     unsolicited: bool = False
     one_shot: bool = False  # its caller reads nothing after its end: what would come later is done in it instead
     client_tools: tuple[ClientTool, ...] = ()

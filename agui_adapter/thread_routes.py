@@ -17,6 +17,7 @@ from .feed import Feed, past, position
 from .hermes.actions import Actions, is_command
 from .inputs import MAX_ID_CHARS
 from .interrupts import describe
+from .principal import Scope
 from .replies import millis, number, reply
 from .requests import read_answer
 from .run import end_turn, wait_ready
@@ -46,9 +47,9 @@ def add_routes(app: web.Application, server: Server) -> None:
     app.router.add_post(f"{one}/requests/{{request_id}}", routes.answer)
 
 
-async def known(server: Server, request: web.Request) -> Thread:
+async def known(server: Server, request: web.Request, scope: Scope | None = None) -> Thread:
     """The caller's thread of the address. Raises AguiError 404 where it has none of that id."""
-    principal = server.principal(request)
+    principal = server.principal(request, scope)
     await wait_ready(server.adapter, server.settings.start_wait_seconds)
     thread: Thread | None = await server.adapter.known_thread(principal, request.match_info["thread_id"])
     if thread is None:
@@ -214,7 +215,8 @@ class ThreadRoutes:
 
     async def answer(self, request: web.Request) -> web.Response:
         """Answer one open request; 404 unknown, 409 no longer open, 422 a payload that is no answer."""
-        thread = await known(self._server, request)
+        principal = self._server.principal(request, "read")  # what is asked decides which scope the answer needs
+        thread = await known(self._server, request, "read")
         requests = self._adapter.requests
         pending = requests.find(list(thread.turns.values()), request.match_info["request_id"])
         if pending is None:
@@ -227,7 +229,7 @@ class ThreadRoutes:
             answer = tool_answer({"content": content, "error": error})
         else:
             answer = read_answer(pending.request, payload, cancelled=payload.get("status") == "cancelled")
-        counted = requests.answer(pending, answer, thread.principal.id)
+        counted = requests.answer(pending, answer, principal)
         requests.still_parked(pending.turn)
         return reply({"requestId": pending.request.id, "status": "answered" if counted else "repeated"})
 

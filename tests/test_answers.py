@@ -13,10 +13,11 @@ from agui_adapter.errors import AguiError
 from agui_adapter.inputs import RunInput, parse
 from agui_adapter.log import EventLog
 from agui_adapter.requests import Answer, Pending, Requests
-from agui_adapter.session import Principal, Thread, Turn
+from agui_adapter.session import SCOPES, Principal, Thread, Turn
 from agui_adapter.stream import Request
 
 APPROVAL = ("once", "session", "always", "deny")
+LOCAL = Principal("local", scopes=SCOPES)
 
 
 class World:
@@ -24,7 +25,7 @@ class World:
 
     def __init__(self) -> None:
         self.requests = Requests(asyncio.get_running_loop(), 8)
-        self.thread = Thread(Principal("local"), "t", "local.t")
+        self.thread = Thread(LOCAL, "t", "local.t")
         self.turn: Turn = self.thread.begin(EventLog(asyncio.get_running_loop()))
 
     def approval(self, name: str, *, parks: bool = True) -> Pending:
@@ -41,7 +42,7 @@ class World:
         return pending
 
     def collect(self, asked: RunInput) -> Answers:
-        return collect(self.requests, self.thread, asked)
+        return collect(self.requests, self.thread, asked, LOCAL)
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ async def test_what_no_client_was_told_needs_no_answer(world: World) -> None:
 
 async def test_closed_ones_are_matched_but_not_fresh(world: World) -> None:
     first, second = world.client("k1"), world.client("k2")
-    world.requests.answer(first, Answer(text="red"), "local")
+    world.requests.answer(first, Answer(text="red"), LOCAL)
     found = world.collect(run(calls("k1", "k2"), result("k1"), result("k2", "blue")))
     assert [pending for pending, _ in found.pairs] == [first, second]
     assert found.fresh == [(second, Answer(text="blue"))]

@@ -37,8 +37,22 @@ class TestPrincipal:
     @pytest.mark.parametrize("settings", [OPEN, KEYED])
     @pytest.mark.parametrize("authorization", [None, ""])
     def test_a_loopback_caller_without_a_token_is_local(self, settings: Settings, authorization: str | None) -> None:
-        assert principal_of(authorization, settings) == LOCAL
-        assert not LOCAL.trusted
+        local = principal_of(authorization, settings)
+        assert (local.id, local.trusted, local.scopes) == (LOCAL, False, {"read", "run", "approve"})
+
+    @pytest.mark.parametrize(
+        ("section", "scopes"),
+        [
+            ({"user_scopes": ["read"]}, {"read"}),
+            ({"user_scopes": []}, set()),
+            ({"user_scopes": ["read", "run", "approve", "admin"]}, {"read", "run", "approve", "admin"}),
+            ({"user_scopes": ["read"], "allow_admin_from": ["local"]}, {"read", "run", "approve", "admin"}),
+            ({"user_scopes": ["read"], "allow_admin_from": "owner, local"}, {"read", "run", "approve", "admin"}),
+            ({"user_scopes": ["read"], "allow_admin_from": ["owner"]}, {"read"}),
+        ],
+    )
+    def test_its_scopes_are_the_operators_choice(self, section: dict[str, Any], scopes: set[str]) -> None:
+        assert principal_of(None, load(section, {})).scopes == scopes
 
     @pytest.mark.parametrize("settings", [STRICT, PUBLIC])
     @pytest.mark.parametrize("authorization", [None, ""])
@@ -63,7 +77,7 @@ class TestPrincipal:
     @given(st.text(st.characters(exclude_categories=())))
     def test_any_header_is_a_principal_or_a_401(self, header: str) -> None:
         try:
-            assert principal_of(header, KEYED) in (OWNER, LOCAL)
+            assert principal_of(header, KEYED).id in ("owner", "local")
         except AguiError as error:
             assert error.status == 401
 

@@ -16,7 +16,7 @@ from agui_adapter.config import HERMES_KEYS, ConfigError, Settings, is_loopback,
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "config.example.yaml"
 KEY = "k" * 16
-NAMES = Settings.model_fields.keys() - {"api_key"}
+NAMES = Settings.model_fields.keys() - {"api_key", "admins"}
 
 
 def refusal(extra: dict[str, Any], environ: dict[str, str] | None = None) -> str:
@@ -65,7 +65,7 @@ class TestValues:
             load({}, {}).port = 1  # type: ignore[misc]
 
     def test_what_hermes_adds_is_tolerated(self) -> None:
-        assert load(dict.fromkeys(HERMES_KEYS, "x"), {}) == load({}, {})
+        assert load(dict.fromkeys(HERMES_KEYS - {"allow_admin_from"}, "x"), {}) == load({}, {})
 
     def test_numbers_from_environment_references_are_texts(self) -> None:
         """Hermes replaces ${PORT} in config.yaml by a text."""
@@ -104,6 +104,10 @@ class TestRefusals:
             ("cors_origins", ["https://app.example/path"], "a list of origins"),
             ("cors_origins", [1], "a list of origins"),
             ("allowed_hosts", ["https://hermes.example"], "a list of host names"),
+            ("user_scopes", ["root"], "out of read, run, approve and admin"),
+            ("user_scopes", "everything", "out of read, run, approve and admin"),
+            ("user_commands", ["/usage reset"], "a list of slash commands"),
+            ("user_commands", [""], "a list of slash commands"),
             ("reasoning", "some", "full, summary or off"),
             ("long_tool_seconds", -1, "seconds from 0 (never)"),
             ("allow_overrides", ["model", "api_key"], "a list of names out of model, reasoning_effort"),

@@ -15,7 +15,7 @@ from agui_adapter.errors import AguiError
 from agui_adapter.forwarded import Overrides
 from agui_adapter.log import EventLog
 from agui_adapter.requests import DENY, NOBODY, Answer, read_answer
-from agui_adapter.session import Principal, Thread, Turn
+from agui_adapter.session import SCOPES, Principal, Thread, Turn
 from agui_adapter.stream import (
     MessageChunk,
     MessageStart,
@@ -31,7 +31,7 @@ from agui_adapter.stream import (
 from agui_adapter.tools import ClientTool
 from tests.scripted import PATIENCE, Gate, ScriptedAdapter, serving, until
 
-ANNA, BERT = Principal("anna"), Principal("bert")
+ANNA, BERT = (Principal(name, scopes=SCOPES) for name in ("anna", "bert"))
 HELLO = [MessageStart("m1"), MessageChunk("Hel"), MessageChunk("lo"), TurnFinished()]
 
 

@@ -13,10 +13,11 @@ import pytest
 from agui_adapter.errors import AguiError
 from agui_adapter.log import EventLog
 from agui_adapter.requests import DENY, Answer, Pending, Requests, new_id, read_answer
-from agui_adapter.session import Principal, Thread, Turn
+from agui_adapter.session import SCOPES, Principal, Thread, Turn
 from agui_adapter.stream import Request, RequestClosed, RequestKind, RequestOpened, TurnParked
 
 APPROVAL = ("once", "session", "always", "deny")
+LOCAL, ALICE = (Principal(name, scopes=SCOPES) for name in ("local", "alice"))
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ async def turn() -> Turn:
 
 
 def new_turn(thread: Thread | None = None) -> Turn:
-    thread = thread or Thread(Principal("local"), "t", "local.t")
+    thread = thread or Thread(LOCAL, "t", "local.t")
     return thread.begin(EventLog(asyncio.get_running_loop()))
 
 
@@ -73,10 +74,10 @@ class TestOpen:
 class TestAnswer:
     async def test_the_first_counts_the_same_again_is_harmless(self, requests: Requests, turn: Turn) -> None:
         pending = requests.open(turn, request())
-        assert requests.answer(pending, Answer(choice="once"), "local") is True
-        assert requests.answer(pending, Answer(choice="once"), "local") is False
+        assert requests.answer(pending, Answer(choice="once"), LOCAL) is True
+        assert requests.answer(pending, Answer(choice="once"), LOCAL) is False
         with pytest.raises(AguiError) as refused:
-            requests.answer(pending, Answer(choice=DENY), "local")
+            requests.answer(pending, Answer(choice=DENY), LOCAL)
         assert (refused.value.status, refused.value.code) == (409, "request_answered")
         assert pending.answer == Answer(choice="once")
         assert events(turn, RequestClosed) == [RequestClosed(pending.request.id, "answered", "once")]
@@ -84,7 +85,7 @@ class TestAnswer:
     async def test_it_releases_before_anybody_else_knows(self, requests: Requests, turn: Turn) -> None:
         released: list[Pending] = []
         pending = requests.open(turn, request(), on_close=released.append)
-        requests.answer(pending, Answer(choice="once"), "local")
+        requests.answer(pending, Answer(choice="once"), LOCAL)
         assert released == [pending] and pending.event.is_set()
 
     @pytest.mark.parametrize("how", ["expired", "cancelled"])
@@ -93,7 +94,7 @@ class TestAnswer:
         assert requests.close(pending, how) is True
         assert requests.close(pending, "answered") is False
         with pytest.raises(AguiError) as refused:
-            requests.answer(pending, Answer(choice="once"), "local")
+            requests.answer(pending, Answer(choice="once"), LOCAL)
         assert refused.value.code == f"request_{how}"
 
     async def test_many_at_once_have_one_winner(self, requests: Requests, turn: Turn) -> None:
@@ -106,7 +107,7 @@ class TestAnswer:
                 start.wait()
                 if how == "answer":
                     try:
-                        if requests.answer(pending, Answer(choice="once"), "x"):
+                        if requests.answer(pending, Answer(choice="once"), LOCAL):
                             won.append(how)
                     except AguiError:
                         return
@@ -128,7 +129,7 @@ class TestAnswer:
     ) -> None:
         caplog.set_level("INFO", "hermes_agui")
         pending = requests.open(turn, request())
-        requests.answer(pending, Answer(choice=DENY, text="a private reason"), "alice")
+        requests.answer(pending, Answer(choice=DENY, text="a private reason"), ALICE)
         (line,) = [record.getMessage() for record in caplog.records if "audit" in record.getMessage()]
         assert pending.request.id in line and "local.t" in line and "answered by alice: deny" in line
         assert "private" not in line
@@ -148,12 +149,12 @@ class TestExpiry:
         time.sleep(0.03)  # noqa: ASYNC251 (the loop must not come to its timer)
         assert pending.closed is None
         with pytest.raises(AguiError) as refused:
-            requests.answer(pending, Answer(choice="once"), "local")
+            requests.answer(pending, Answer(choice="once"), LOCAL)
         assert refused.value.code == "request_expired" and pending.answer is None
 
     async def test_an_answered_one_does_not_expire(self, requests: Requests, turn: Turn) -> None:
         pending = requests.open(turn, request(), seconds=0.02)
-        requests.answer(pending, Answer(choice="once"), "local")
+        requests.answer(pending, Answer(choice="once"), LOCAL)
         await asyncio.sleep(0.05)
         assert pending.closed == "answered" and len(events(turn, RequestClosed)) == 1
 
@@ -173,7 +174,7 @@ class TestWaiting:
         assert events(turn, TurnParked) == [TurnParked((pending.request,))]
         assert turn.parked_at == turn.log.last
         assert requests.parked_turns() == [turn]
-        requests.answer(pending, Answer(text="x"), "local")
+        requests.answer(pending, Answer(text="x"), LOCAL)
         assert not requests.parked(turn)  # though the worker has not woken yet
         assert await waiting is pending
         assert pending.position == turn.parked_at  # what follows the answer follows the park
@@ -186,7 +187,7 @@ class TestWaiting:
 
     async def test_a_closed_one_does_not_park(self, requests: Requests, turn: Turn) -> None:
         pending = requests.open(turn, request("client_tool"))
-        requests.answer(pending, Answer(text="early"), "local")
+        requests.answer(pending, Answer(text="early"), LOCAL)
         requests.park(pending)
         assert events(turn, TurnParked) == []
         await asyncio.to_thread(requests.wait, pending, lambda: "never asked")
@@ -215,10 +216,10 @@ class TestWaiting:
     async def test_an_answer_to_another_request_parks_again(self, requests: Requests, turn: Turn) -> None:
         first, second = (requests.open(turn, request("client_tool")) for _ in range(2))
         requests.park(first)
-        requests.answer(second, Answer(text="x"), "local")
+        requests.answer(second, Answer(text="x"), LOCAL)
         assert requests.still_parked(turn) is True
         assert events(turn, TurnParked)[-1] == TurnParked((first.request,))
-        requests.answer(first, Answer(text="x"), "local")
+        requests.answer(first, Answer(text="x"), LOCAL)
         assert requests.still_parked(turn) is False
 
 
@@ -241,13 +242,13 @@ class TestEnds:
     async def test_a_new_turn_takes_over_what_is_asked_beside(self, requests: Requests, turn: Turn) -> None:
         own, beside = requests.open(turn, request()), requests.open(turn, request(), parks=False)
         answered = requests.open(turn, request(), parks=False)
-        requests.answer(answered, Answer(choice=DENY), "local")
+        requests.answer(answered, Answer(choice=DENY), LOCAL)
         newer = new_turn(turn.thread)
         requests.adopt(turn.thread.turns.values(), newer)
         assert requests.of_turn(newer) == [beside] and beside.turn is newer
         assert events(newer, RequestOpened) == [RequestOpened(beside.request, False)]
         assert requests.of_turn(turn) == [own, answered]
-        requests.answer(beside, Answer(choice="once"), "local")
+        requests.answer(beside, Answer(choice="once"), LOCAL)
         assert events(newer, RequestClosed) and beside.position == 1
 
     async def test_the_adapter_hears_of_every_close(self, turn: Turn) -> None:

@@ -102,8 +102,9 @@ class Gateway:
         self.model_url = model if isinstance(model, str) else model.url
         self.port = int((agui or {}).get("port") or free_port())
         self.url = f"http://127.0.0.1:{self.port}"
-        # Tests and benches ask as fast as they can.
-        own = {"enabled": True, "host": "127.0.0.1", "requests_per_minute": 0}
+        # Tests and benches ask as fast as they can, and whoever starts it may use every command in it but /yolo.
+        scopes = ["read", "run", "approve", "admin"]
+        own = {"enabled": True, "host": "127.0.0.1", "requests_per_minute": 0, "user_scopes": scopes}
         self._agui = own | dict(agui or {}) | {"port": self.port}
         self._overrides = dict(config or {})
         self._env = dict(env or {})

@@ -16,6 +16,7 @@ from ..long_tools import LongTools
 from ..requests import Requests
 from ..session import Turn
 from ..tap import Tap, without_thinking
+from .commands import Command, read_command
 from .facts import Facts
 from .history import Sessions
 from .warm import warm_up
@@ -228,6 +229,16 @@ class Bridge:
         agent = self.running_agent(session_key) or self.cached_agent(session_key)
         drain = getattr(agent, "_drain_pending_steer", None)
         return str(drain() or "") if drain is not None else ""
+
+    def command(self, text: str) -> Command | None:
+        """The command that the gateway takes this text for, None if it is for the model."""
+        config = getattr(self.runner, "config", None)
+        quick = config.get("quick_commands") if isinstance(config, dict) else getattr(config, "quick_commands", None)
+        return read_command(text, quick)
+
+    def asks_update(self, session_key: str) -> bool:
+        """Whether ``/update`` waits for an answer in this session: the gateway takes any text for it."""
+        return bool((getattr(self.runner, "_update_prompt_pending", None) or {}).get(session_key))
 
     def authorized(self, source: SessionSource) -> bool:
         """The gateway's own rules: allowlists, pairing, allow-all."""
