@@ -22,7 +22,7 @@ help:
 	@echo "make test      all tests but the slow ones: unit, properties, real gateway, official clients in Node"
 	@echo "make test-all  the slow ones too"
 	@echo "make check     what to run before a commit: format, lint, types, quick tests"
-	@echo "make bench     measure against Hermes's own api_server"
+	@echo "make bench     measure against Hermes's own api_server and other AG-UI servers; writes bench/results"
 	@echo "make clean     remove what the other targets made"
 
 demo: $(VENV)/.demo
@@ -40,11 +40,11 @@ check: $(VENV)/.dev
 	$(BIN)/mypy --strict agui_adapter
 	$(PYTEST) -m "not e2e and not node and not slow" $(TESTS)
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.bench
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) tests/js/node_modules tests/copilotkit/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench tests/js/node_modules tests/copilotkit/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # --- setting up ---
@@ -66,6 +66,10 @@ $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing Hermes, this plugin and the test tools into $(VENV) (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,mcp]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,mcp,bench]'
 	@touch $@
 
 # The tests marked `node` and `copilotkit` skip themselves with a reason where Node is missing.

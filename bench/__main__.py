@@ -1,4 +1,4 @@
-"""`python -m bench [--quick] [--only NAME] [--out DIR]`: measure, print, and write `bench/results/<date>`."""
+"""`python -m bench [--quick] [--only NAME] [--out DIR]`: measure, print, and write tables and plots (bench/results)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import cpu, delay, fanout, first_text, memory, parked, rate, share
+from . import cpu, delay, fanout, first_text, memory, parked, peers, plots, rate, share
 from .report import Table, bounds_of, machine, section, today, write
 from .rig import Rig
 
-_PARTS = ("first-text", "delay", "rate", "share", "parked", "memory", "cpu", "fanout")
-_ALONE = {"cpu", "fanout"}  # need no gateway
+_PARTS = ("first-text", "delay", "rate", "share", "parked", "memory", "cpu", "fanout", "peers")
+_ALONE = {"cpu", "fanout", "peers"}  # need no gateway
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
     print(bounds_of(tables))
     out = arguments.out or (None if arguments.quick else Path(__file__).parent / "results")
     if out is not None:
-        for path in write(tables, facts, when, out):
+        for path in [*write(tables, facts, when, out), *plots.draw(tables, when, out)]:
             print(f"written: {path}", file=sys.stderr)
     return 0
 
@@ -69,6 +69,9 @@ def _tables(quick: bool, parts: tuple[str, ...] | list[str]) -> Iterator[Table]:
     if "fanout" in parts:
         _say("fan-out and replay")
         yield fanout.measure(*((200, 500, 1) if quick else (2000, 10_000, 9)))
+    if "peers" in parts:
+        _say("other AG-UI servers")
+        yield peers.measure(2000, 5, peers=() if quick else peers.PEERS)
 
 
 def _say(what: str) -> None:

@@ -38,6 +38,7 @@ def test_quick_bench_fills_every_table(tmp_path: Path) -> None:
         "Memory of the gateway",
         "CPU per delta in the serving process",
         "Fan-out and replay",
+        "Other AG-UI servers on the same turn",
     ]
     for table in result["tables"]:
         assert table["rows"]
