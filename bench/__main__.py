@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import cpu, delay, fanout, first_text, memory, parked, peers, plots, rate, share
+from . import cpu, delay, fanout, first_text, memory, parked, peers, plots, profile, rate, share
 from .report import Table, bounds_of, machine, section, today, write
 from .rig import Rig
 
-_PARTS = ("first-text", "delay", "rate", "share", "parked", "memory", "cpu", "fanout", "peers")
+_PARTS = ("first-text", "profile", "delay", "rate", "share", "parked", "memory", "cpu", "fanout", "peers")
 _ALONE = {"cpu", "fanout", "peers"}  # need no gateway
 
 
@@ -45,6 +45,13 @@ def _tables(quick: bool, parts: tuple[str, ...] | list[str]) -> Iterator[Table]:
         if "first-text" in parts:
             _say("time to first text")
             yield first_text.measure(rig, rounds=2 if quick else 25, unmeasured=1 if quick else 2)
+        if "profile" in parts:
+            _say("where the time goes")
+            table = profile.measure(rig, threads=3 if quick else 20)
+            if table is None:
+                _say("py-spy is not there (extra `bench`), or may not look at the gateway")
+            else:
+                yield table
         if "delay" in parts:
             _say("added delay")
             yield delay.measure(

@@ -29,7 +29,9 @@ def test_quick_bench_fills_every_table(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     (data,) = tmp_path.glob("*.json")
     result = json.loads(data.read_text())
-    assert [table["title"] for table in result["tables"]] == [
+    titles = [table["title"] for table in result["tables"]]
+    # py-spy is in the extra `bench` only.
+    assert [title for title in titles if title != "Where the time of a new thread goes"] == [
         "Time to first text",
         "Added delay, callback to client",
         "Deltas per second in total",
