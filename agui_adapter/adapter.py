@@ -311,7 +311,7 @@ class AguiAdapter(FileSender):
             turn.append(
                 GatewayNotice("session_busy", "The other chat of this session is being answered; this comes next.")
             )
-        token = _one_shot.set(turn.one_shot)  # the gateway's task for the message copies the context
+        token = _one_shot.set(turn.one_shot or turn.inline)  # the gateway's task for the message copies the context
         try:
             await self.handle_message(event)
         except Exception as error:

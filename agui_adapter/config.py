@@ -44,6 +44,11 @@ HERMES_KEYS = frozenset(
         *("group_sessions_per_user", "thread_sessions_per_user"),
     }
 )
+MCP_TOOLS = (
+    *("ask", "start", "status", "wait", "events", "answer", "steer", "stop"),
+    *("threads", "history", "branch"),
+)
+"""The tools of the MCP door; a test compares them with what it offers."""
 _SECRET_KEYS = frozenset({"api_key", "apikey", "key", "token", "secret", "password", "agui_api_key"})
 
 
@@ -123,6 +128,13 @@ def _commands(value: Any) -> Any:
     names = tuple(name.lower().removeprefix("/").replace("_", "-") for name in _items(value))
     if any(not name or any(char in name for char in "/@ ") for name in names):
         raise ValueError("not a command")
+    return names
+
+
+def _mcp_tools(value: Any) -> Any:
+    names = _items(value)
+    if not set(names) <= set(MCP_TOOLS):
+        raise ValueError("not a tool")
     return names
 
 
@@ -206,6 +218,14 @@ class Settings(BaseModel):
     )
     forward_props: bool = _setting(False, "true or false")
     undeclared_client: Literal["0.0.59", "0.0.53", "0.0.45"] = _setting("0.0.59", "0.0.59, 0.0.53 or 0.0.45")
+
+    mcp: bool = _setting(True, "true or false")
+    mcp_read_only: bool = _setting(False, "true or false")
+    mcp_tools: Annotated[tuple[str, ...], BeforeValidator(_mcp_tools)] = _setting(
+        (), f"a list of tools out of {', '.join(MCP_TOOLS)}"
+    )
+    mcp_max_sessions: _Int = _setting(200, "a whole number from 1 to 10000", ge=1, le=10_000)
+    mcp_session_seconds: _Float = _setting(3600.0, "seconds from 1 to 604800", ge=1, le=604_800)
 
     max_turns: _Int = _setting(32, "a whole number from 1 to 1000", ge=1, le=1000)
     max_turns_per_principal: _Int = _setting(16, "a whole number from 1 to 1000", ge=1, le=1000)

@@ -55,8 +55,9 @@ class Ask:
     parts), for those that carry media. ``history``: the conversation before them in the same form, which a thread that
     Hermes has never seen begins with; a thread that has one of its own keeps that. ``instructions``: the caller's
     system prompt, layered on Hermes's own (None: as the thread has it). ``context`` rides once with the message.
-    ``run_id`` names the run in the thread's record. ``commands``: the text may be a command (a slash command, "restart
-    gateway") as far as the caller's scopes allow; else the model gets it, whatever it says.
+    ``inline``: delegated work is done in the turn, for callers that do not read the thread later. ``run_id`` names the
+    run in the thread's record. ``commands``: the text may be a command (a slash command, "restart gateway") as far as
+    the caller's scopes allow; else the model gets it, whatever it says.
     """
 
     text: str = ""
@@ -68,6 +69,7 @@ class Ask:
     tools: tuple[ClientTool, ...] = ()
     one_shot: bool = False
     commands: bool = False
+    inline: bool = False
     run_id: str = ""
 
 
@@ -194,7 +196,7 @@ class Door:
             commands=principal if ask.commands else False,
         )
         if position == 0:
-            turn.overrides = ask.overrides
+            turn.overrides, turn.inline = ask.overrides, ask.inline
             if ask.one_shot:
                 adapter.one_shot(turn)
             turn.enter()  # until its reader counts: a turn about to be read is not unread

@@ -26,6 +26,7 @@ from .errors import INTERNAL, AguiError, bad_request
 from .events import View
 from .limits import Limits, check_depth
 from .metrics import Gauges, Metrics, available
+from .mcp_door import bridge as mcp_bridge
 from .problems import error_response
 from .session import Principal, Scope
 
@@ -50,7 +51,10 @@ _KEEPALIVE_SECONDS = 75  # of a connection without a request: longer than revers
 _PRINCIPAL = web.RequestKey("agui_principal", Principal)  # who sent a request
 _CODE = web.RequestKey("agui_code", str)  # of the error that answers it
 _STREAM = web.RequestKey("agui_stream", str)  # whose place for a stream the request holds
-_CORS_HEADERS = "Authorization, Content-Type, Last-Event-ID, Idempotency-Key"
+_CORS_HEADERS = (
+    "Authorization, Content-Type, Last-Event-ID, Idempotency-Key, "
+    "Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name"
+)
 
 
 class Server:
@@ -80,6 +84,7 @@ class Server:
         file_routes.add_routes(app, self)
         observe_routes.add_routes(app, self)
         operator_routes.add_routes(app, self)
+        mcp_bridge.add_routes(app, self)
         # handler_cancellation: a reader leaves when its socket does.
         self._runner = web.AppRunner(
             app,
@@ -190,7 +195,7 @@ class Server:
             response.headers["Vary"] = "Origin"
         if origin.lower() in self.settings.cors_origins:
             response.headers["Access-Control-Allow-Origin"] = origin
-            response.headers["Access-Control-Expose-Headers"] = "Retry-After"
+            response.headers["Access-Control-Expose-Headers"] = "Retry-After, Mcp-Session-Id"
 
     def _preflight(self) -> web.Response:
         return web.Response(

@@ -118,6 +118,7 @@ class Turn:
     commands: bool = False  # whether its text is a command where it reads like one; else it is for the model
     unsolicited: bool = False
     one_shot: bool = False  # its caller reads nothing after its end: what would come later is done in it instead
+    inline: bool = False  # delegated work is done in it
     client_tools: tuple[ClientTool, ...] = ()
     media: tuple[Media, ...] = ()  # what its message carries beside text
     overrides: Overrides | None = None  # what its client asked of the model

@@ -74,12 +74,12 @@ class ThreadRoutes:
         principal = self._server.principal(request)
         await wait_ready(self._adapter, self._server.settings.start_wait_seconds)
         limit = number(request.query.get("limit"), PAGE, MAX_PAGE, "limit")
-        after = _cursor(request.query.get("before", ""))
+        after = cursor(request.query.get("before", ""))
         archived = request.query.get("archived", "") in ("1", "true")
         page, total = await self._adapter.archive.find(
             principal.id, request.query.get("q", "").strip(), archived=archived, after=after, limit=limit + 1
         )
-        following = _page_end(page[limit - 1]) if 0 < limit < len(page) else None
+        following = page_end(page[limit - 1]) if 0 < limit < len(page) else None
         threads = [self._summary(one) for one in page[:limit]]
         return reply({"threads": threads, "total": total, "next": following})
 
@@ -234,12 +234,13 @@ class ThreadRoutes:
         return reply({"requestId": pending.request.id, "status": "answered" if counted else "repeated"})
 
 
-def _page_end(last: dict[str, Any]) -> str:
+def page_end(last: dict[str, Any]) -> str:
     """Where the next page begins, by what the last one of this page is: threads move to the front meanwhile."""
     return base64.urlsafe_b64encode(json.dumps([last["updated"], last["thread_id"]]).encode()).decode()
 
 
-def _cursor(text: str) -> tuple[float, str] | None:
+def cursor(text: str) -> tuple[float, str] | None:
+    """The opposite; None for the first page. Raises AguiError 422."""
     if not text:
         return None
     try:
