@@ -25,8 +25,8 @@ from .encode import HEARTBEAT
 from .errors import INTERNAL, AguiError, bad_request
 from .events import View
 from .limits import Limits, check_depth
-from .metrics import Gauges, Metrics, available
 from .mcp_door import bridge as mcp_bridge
+from .metrics import Gauges, Metrics, available
 from .problems import error_response
 from .session import Principal, Scope
 

@@ -20,9 +20,11 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from aiohttp import web
 
 from ..errors import AguiError
+from ..limits import check_depth
 from ..problems import error_response
 from ..replies import reply
 from ..session import Principal
@@ -202,7 +204,11 @@ class McpDoor:
             if error.status in (401, 403):
                 response.headers["WWW-Authenticate"] = self._challenge(request, error)
             return response
-        body = await request.read()
+        body = await self._server.body(request)
+        with contextlib.suppress(orjson.JSONDecodeError):  # the SDK says what is wrong with it
+            check_depth(orjson.loads(body or b"null"), self._server.settings.max_json_depth)
+        if request.method == "GET":
+            self._server.take_stream(request)
         await self._begin()
         session = None
         if named := request.headers.get(_SESSION):
