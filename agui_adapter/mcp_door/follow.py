@@ -40,8 +40,9 @@ async def follow(desk: Desk, call: Call, reader: Reader, *, seconds: float = 0.0
             with anyio.move_on_after(seconds or None):
                 async for position, event in events:
                     teller.feed(event)
-                    if not isinstance(event, TurnParked) or position != turn.parked_at or not desk.parked(turn):
-                        continue  # a wait that is over is only told of
+                    # A wait that is over is only told of. (The worker writes parked_at behind the event itself.)
+                    if not isinstance(event, TurnParked) or position < turn.parked_at or not desk.parked(turn):
+                        continue
                     await teller.flush()
                     if not stops or not await put(desk, call, turn):
                         break
