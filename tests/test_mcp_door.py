@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from agui_adapter.auth import OWNER
 from agui_adapter.config import MCP_TOOLS
 from agui_adapter.requests import read_answer
 from agui_adapter.session import Turn
@@ -272,7 +273,7 @@ class TestWaiting:
             asking = asyncio.create_task(client.ok("ask", message="x"))
             await until(lambda: client.of("elicitation/create"))
             (pending,) = adapter.requests.of_turn(adapter.submitted[0])
-            adapter.requests.answer(pending, read_answer(pending.request, "blue"), "somebody")
+            adapter.requests.answer(pending, read_answer(pending.request, "blue"), OWNER)
             assert (await asking)["text"] == "answered: blue"
             assert client.of("notifications/cancelled")
 

@@ -61,7 +61,7 @@ async def put(desk: Desk, call: Call, turn: Turn) -> bool:
     """Put what the turn waits for to the client's user. False where that cannot be, and something stays open."""
     for request in desk.door.open_requests(turn):
         principal = call.caller.principal
-        if not is_human(request) or not call.elicits or not principal.may("approve"):
+        if not is_human(request) or not call.elicits or (_grants(request) and not principal.may("approve")):
             return False
         pending = desk.door.request(principal, request.id)
         if pending is None:
@@ -78,7 +78,7 @@ async def put(desk: Desk, call: Call, turn: Turn) -> bool:
             answer = read_answer(request, payload, cancelled=action != "accept")
             desk.door.answer([(pending, answer)], principal)
         except AguiError as error:
-            if error.status == 422:  # no answer, whatever the form let through
+            if error.status != 409:  # no answer, whatever the form let through; closed meanwhile is as good as answered
                 return False
     return True
 
@@ -96,6 +96,11 @@ async def _elicited(call: Call, pending: Pending) -> tuple[str, dict[str, Any]] 
         if not asking.done():
             asking.cancel()
             await asyncio.wait([asking], timeout=1)
+
+
+def _grants(request: Request) -> bool:
+    """Whether an answer can let something run: that takes the scope `approve` (``rights.py``)."""
+    return request.kind in ("approval", "confirm")
 
 
 def _message(request: Request) -> str:
