@@ -88,7 +88,21 @@ def start_id(turn_id: str, position: int) -> bytes:
 
 
 def with_id(frames: list[bytes], event_id: bytes) -> list[bytes]:
-    """The same frames, the last of them carrying ``id:``: a resume then never lands inside an event."""
+    """The same frames, the last of them carrying ``id:``: they are one, and a resume never lands among them."""
     if frames:
         frames[-1] = b"id: " + event_id + b"\n" + frames[-1]
+    return frames
+
+
+def numbered(frames: list[bytes], turn: bytes, before: int, position: int) -> list[bytes]:
+    """The frames of the event that ends at ``position`` of the turn's log, each with an id.
+
+    The last one's is the position. An earlier one's counts the frames behind the reader's position ``before``:
+    ``turn.7-2`` has had two frames of what stands behind 7.
+    """
+    last = len(frames) - 1
+    for index in range(last):
+        frames[index] = b"id: %s.%d-%d\n%s" % (turn, before, index + 1, frames[index])
+    if last >= 0:
+        frames[last] = b"id: %s.%d\n%s" % (turn, position, frames[last])
     return frames

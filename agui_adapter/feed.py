@@ -8,11 +8,12 @@ twice. On the gateway's loop.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .encode import frame, start_id, with_id
+from .encode import frame, numbered, start_id, with_id
 from .errors import INTERNAL
 from .events import AguiStream, View
 from .history import Message
@@ -38,21 +39,25 @@ async def past(archive: Archive, thread: Thread) -> list[Message]:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a reader stands in a turn's log; ``begun``: it has the first frames of the run that begins there."""
+    """Where a reader stands in a turn's log. ``begun``: it has the first frames of the run that begins there;
+    ``frames``: and so many of those that the event behind it becomes."""
 
     turn: Turn
     number: int
     begun: bool = False
+    frames: int = 0
+
+
+_PLACE = re.compile(r"([0-9]{1,12})(s|-([0-9]{1,4}))?")
 
 
 def position(thread: Thread, event_id: str) -> Position | None:
     """The position that an SSE id names; None for one that is gone or made up: the reader starts over."""
-    turn_id, _, number = event_id.rpartition(".")
-    turn, begun = thread.turns.get(turn_id), number.endswith("s")
-    number = number.removesuffix("s")
-    if turn is None or not (number.isascii() and number.isdigit()) or len(number) > 12 or int(number) > turn.log.last:
+    turn_id, _, place = event_id.rpartition(".")
+    turn, found = thread.turns.get(turn_id), _PLACE.fullmatch(place)
+    if turn is None or found is None or int(found[1]) > turn.log.last:
         return None
-    return Position(turn, int(number), begun)
+    return Position(turn, int(found[1]), bool(found[2]), int(found[3] or 0))
 
 
 class Feed:
@@ -94,7 +99,9 @@ class Feed:
                 turn = self._after.turn
                 ids = list(self._thread.turns)
                 self._past = set(ids[: ids.index(turn.id)]) if turn.id in ids else set()
-                async for chunk in self._turn(turn, self._after.number, begun=self._after.begun):
+                async for chunk in self._turn(
+                    turn, self._after.number, begun=self._after.begun, had=self._after.frames
+                ):
                     yield chunk
                 if self._once:
                     return
@@ -112,9 +119,10 @@ class Feed:
         finally:
             self._thread.watchers -= 1
 
-    async def _turn(self, turn: Turn, after: int, *, begun: bool = False) -> AsyncGenerator[bytes, None]:
-        """The turn's runs, from position ``after`` on; ``begun``: its run's first frames are known."""
-        prefix = turn.id.encode() + b"."
+    async def _turn(self, turn: Turn, after: int, *, begun: bool = False, had: int = 0) -> AsyncGenerator[bytes, None]:
+        """The turn's runs, from position ``after`` on; ``begun``: its run's first frames are known, as are ``had`` of
+        the event behind."""
+        turn_id = turn.id.encode()
         position = after
         self._past.add(turn.id)
         if self._counts:
@@ -137,11 +145,11 @@ class Feed:
                 while not stream.done:
                     batch = await turn.log.read(position)
                     if batch.gap:  # the log has merged what the reader missed
-                        frames, position = resync(turn, stream, segment.start)
+                        (frames, position), had = resync(turn, stream, segment.start), 0
                     else:
                         for number, event in batch.events:
-                            frames += with_id(stream.feed(event), prefix + b"%d" % number)
-                            position = number
+                            frames += numbered(stream.feed(event), turn_id, position, number)[had:]
+                            position, had = number, 0
                             if stream.done:
                                 break
                         if batch.closed and not stream.done:
@@ -173,6 +181,7 @@ class Feed:
         stream = self._stream(turn, earlier)
         for event in turn.log.events(earlier.start, segment.start):
             stream.feed(event)
+        self._state = stream.state
         return stream.messages()
 
     def _introduction(self, stream: AguiStream, segment: Segment) -> list[bytes]:

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Seque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from .encode import start_id, with_id
+from .encode import numbered, start_id, with_id
 from .errors import INTERNAL, AguiError
 from .events import AguiStream
 from .history import Message
@@ -53,7 +53,7 @@ class Run:
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Until the turn's end, or for ever as long as it runs: the caller cancels."""
         log, stream = self.turn.log, self._stream
-        prefix = self.turn.id.encode() + b"."
+        turn_id = self.turn.id.encode()
         frames: list[bytes] = []
         document, version = self.turn.thread.document, 0
         self.turn.enter()
@@ -70,7 +70,7 @@ class Run:
                     frames = self._resync(self._start)
                 else:
                     for position, event in _merged(batch.events) if self._merge else batch.events:
-                        frames += with_id(stream.feed(event), prefix + b"%d" % position)
+                        frames += numbered(stream.feed(event), turn_id, self.position, position)
                         self.position = position
                 version = document.version
                 if frames:

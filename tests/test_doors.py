@@ -199,8 +199,8 @@ class TestARun:
             text = (await response.read()).decode()
         (turn,) = door.adapter.submitted
         ids = [line[4:] for line in text.split("\n") if line.startswith("id: ")]
-        # The run's own beginning, then the last frame of each event; a message's start alone is none.
-        assert ids == [f"{turn.id}.{position}" for position in ("0s", 2, 3, 4)]
+        # The run's own beginning, then each frame: the position behind an event, and before it for the others.
+        assert ids == [f"{turn.id}.{position}" for position in ("0s", "1-1", 2, 3, "3-1", 4)]
 
     async def test_a_content_type_of_todays_client(self, door: Door) -> None:
         """`content-type` given by the user comes out of fetch as both values."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agui_adapter.check import check_text
-from agui_adapter.encode import with_id
+from agui_adapter.encode import numbered
 from agui_adapter.events import _HANDLERS, HIDDEN, NO_RESULT, AguiStream, View
 from agui_adapter.log import EventLog
 from agui_adapter.peers import MODERN, OLD, OLDEST, Peer, peer_of
@@ -165,14 +165,16 @@ class TestAnySequence:
         assert made.done
 
     @given(scripts, ends)
-    def test_carries_ids_on_the_last_frame_of_an_event_only(self, script: list[StreamEvent], end: StreamEvent) -> None:
-        made = stream()
+    def test_every_frame_has_an_id_of_its_own(self, script: list[StreamEvent], end: StreamEvent) -> None:
+        made, seen = stream(), [b"turn-1.0s"]
         made.start()
-        for number, event in enumerate([*script, end]):
-            frames = with_id(made.feed(event), b"turn-1.%d" % number)
-            assert [frame.startswith(b"id: ") for frame in frames[:-1]] == [False] * (len(frames) - 1)
-            assert all(frame.startswith(b"id: ") for frame in frames[-1:])
+        for number, event in enumerate([*script, end], 1):
+            frames = numbered(made.feed(event), b"turn-1", number - 1, number)
+            seen += [frame.partition(b"\n")[0].removeprefix(b"id: ") for frame in frames]
+            if frames:
+                assert seen[-1] == b"turn-1.%d" % number
             decode(frames)
+        assert len(set(seen)) == len(seen)
 
 
 def by_id(messages: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
