@@ -16,10 +16,10 @@ from agui_adapter.hermes.actions import Actions, _copied, is_command
 
 
 class _Child:
-    """What Hermes keeps of a running child: its session, and whose it is."""
+    """What Hermes keeps of a running child: the session and the subagent that made it."""
 
-    def __init__(self, session_id: str, parent: str) -> None:
-        self.session_id, self._parent_session_id = session_id, parent
+    def __init__(self, session_id: str, parent: str, maker: str | None = None) -> None:
+        self.session_id, self._parent_session_id, self.maker = session_id, parent, maker
         self.steered: list[str] = []
         self.interrupted = 0
 
@@ -35,16 +35,16 @@ class _Child:
 def children() -> Iterator[dict[str, _Child]]:
     """A child of session `mine`, its own child, and a child of another session; in Hermes's registry."""
     made = {
-        "sa-mine": _Child("child-1", "mine"),
-        "sa-deep": _Child("child-2", "child-1"),
+        "sa-mine": _Child("child-1-compacted", "mine"),
+        "sa-deep": _Child("child-2", "child-1", "sa-mine"),
         "sa-other": _Child("child-3", "other"),
-        "sa-lost": _Child("child-4", "child-5"),
-        "sa-loop": _Child("child-5", "child-4"),
+        "sa-lost": _Child("child-4", "child-5", "sa-loop"),
+        "sa-loop": _Child("child-5", "child-4", "sa-lost"),
+        "sa-left": _Child("child-6", "child-7", "sa-gone"),
     }
     for started, (name, child) in enumerate(made.items()):
-        delegate_tool._register_subagent(
-            {"subagent_id": name, "goal": name, "started_at": float(started), "status": "running", "agent": child}
-        )
+        record = {"subagent_id": name, "parent_id": child.maker, "goal": name, "started_at": float(started)}
+        delegate_tool._register_subagent(record | {"status": "running", "agent": child})
     yield made
     for name in made:
         delegate_tool._unregister_subagent(name)
@@ -62,7 +62,7 @@ def test_children_and_their_children_belong_to_the_session_that_made_them(childr
 def test_nobody_elses_child_is_reached(children: dict[str, _Child]) -> None:
     assert ACTIONS.steer_subagent(["mine"], "sa-deep", "hello") and children["sa-deep"].steered == ["hello"]
     assert ACTIONS.stop_subagent(["mine"], "sa-mine") and children["sa-mine"].interrupted == 1
-    for name in ("sa-other", "sa-lost", "sa-loop", "sa-unknown", ""):
+    for name in ("sa-other", "sa-lost", "sa-loop", "sa-left", "sa-unknown", ""):
         assert not ACTIONS.steer_subagent(["mine"], name, "hello")
         assert not ACTIONS.stop_subagent(["mine"], name)
     assert not children["sa-other"].steered and not children["sa-other"].interrupted

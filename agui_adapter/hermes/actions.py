@@ -274,18 +274,15 @@ def _records() -> list[dict[str, Any]]:
 
 
 def _children(session_ids: Collection[str]) -> Iterator[dict[str, Any]]:
-    records = _records()
-    parents = {
-        str(getattr(record.get("agent"), "session_id", "") or ""): _parent(record)
-        for record in records
-        if getattr(record.get("agent"), "session_id", "")
-    }
-    for record in records:
-        above, seen = _parent(record), set()
-        while above and above not in session_ids and above not in seen:
+    """By the ids of subagents up to the one that a session made: a compaction may give a subagent's session another id
+    while its own subagents run."""
+    records = {str(record.get("subagent_id") or ""): record for record in _records()}
+    for record in records.values():
+        top, seen = record, {""}
+        while (above := str(top.get("parent_id") or "")) in records and above not in seen:
             seen.add(above)
-            above = parents.get(above, "")
-        if above and above in session_ids:
+            top = records[above]
+        if _parent(top) and _parent(top) in session_ids:
             yield record
 
 

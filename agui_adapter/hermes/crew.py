@@ -14,6 +14,7 @@ from ..session import Thread
 from .objects import redact
 
 PREFIX = "subagent."
+COMPLETE = "subagent.complete"
 
 
 def started(crew: Crew, thread: Thread, call_id: str, kwargs: Mapping[str, Any]) -> None:
@@ -42,7 +43,7 @@ def progress(crew: Crew, kind: str, tool: Any, preview: Any, facts: Mapping[str,
         crew.used(session, str(tool or ""), redact(text))
     elif kind == "subagent.text":
         crew.spoke(session, text)
-    elif kind == "subagent.complete":
+    elif kind == COMPLETE:
         said = _text(facts, "summary") or text
         crew.ended(session, _text(facts, "status"), redact(said), float(facts.get("duration_seconds") or 0))
 

@@ -53,7 +53,16 @@ logger = logging.getLogger("hermes_agui")
 _bridges: list[Bridge] = []
 _attached: dict[str, _Attachment] = {}  # Hermes's turn id → attachment
 _inside: contextvars.ContextVar[_Inside | None] = contextvars.ContextVar("agui_inside_tool", default=None)
-_children: dict[str, _Attachment] = {}  # a subagent's session id → the turn that made it
+_children: dict[str, _Child] = {}  # a subagent's session id, and its turn's → the subagent
+
+
+@dataclass(frozen=True)
+class _Child:
+    """A subagent that runs. ``session``: the id that it began with; a compaction that rotates (``compression.in_place``
+    off) gives its session another one in mid-turn, while its turn keeps its id."""
+
+    parent: _Attachment
+    session: str
 
 
 @dataclass(frozen=True)
@@ -171,8 +180,11 @@ class _Attachment:
     def progress(self, kind: str, name: Any = None, preview: Any = None, args: Any = None, **facts: Any) -> None:
         if kind == "tool.completed":
             self.told = facts
-        elif kind.startswith(crew.PREFIX) and self.bridge.crew is not None:
-            crew.progress(self.bridge.crew, kind, name, preview, facts)
+        elif kind.startswith(crew.PREFIX):
+            if self.bridge.crew is not None:
+                crew.progress(self.bridge.crew, kind, name, preview, facts)
+            if kind == crew.COMPLETE:  # the hook of its end may name another session (``_Child``)
+                _subagent_ended(str(facts.get("child_session_id") or ""), str(facts.get("status") or ""))
 
     def step(self, count: int, results: Any) -> None:
         newest = [
@@ -257,23 +269,14 @@ def on_hook(name: str, kwargs: dict[str, Any]) -> Any:
     if name in ("pre_approval_request", "post_approval_response"):
         return _approval(name, kwargs)
     if name == "subagent_start":
-        child = str(kwargs.get("child_session_id") or "")
-        parent = _attached.get(str(kwargs.get("parent_turn_id") or ""))
-        if parent is None:  # one that a subagent makes
-            parent = _children.get(str(kwargs.get("parent_session_id") or ""))
-        if parent is not None:
-            _children[child] = parent
-            _subagent_started(parent, kwargs)
-            if parent.facts is not None:
-                parent.facts.subagent_started(child, redact(str(kwargs.get("child_goal") or "")))
+        _subagent_started(kwargs)
         return None
     if name == "subagent_stop":
-        child = str(kwargs.get("child_session_id") or "")
-        parent = _children.pop(child, None)
-        if parent is not None and parent.bridge.crew is not None:
-            crew.stopped(parent.bridge.crew, kwargs)
-        if parent is not None and parent.facts is not None:
-            parent.facts.subagent_stopped(child, str(kwargs.get("child_status") or ""))
+        session = str(kwargs.get("child_session_id") or "")
+        child = _children.get(session)
+        if child is not None and child.parent.bridge.crew is not None:
+            crew.stopped(child.parent.bridge.crew, kwargs)
+        _subagent_ended(session, str(kwargs.get("child_status") or ""))
         return None
     attachment = _attached.get(str(kwargs.get("turn_id") or ""))
     if attachment is None:
@@ -299,6 +302,10 @@ def _pre_llm_call(kwargs: dict[str, Any]) -> dict[str, str] | None:
     """
     key = session_key_here()
     turn_id = str(kwargs.get("turn_id") or "")
+    child = _children.get(str(kwargs.get("session_id") or ""))
+    if child is not None:
+        _children[turn_id] = child
+        return None
     for bridge in tuple(_bridges):
         tap = bridge.taps.get(key)
         if tap is None:
@@ -366,33 +373,55 @@ def _approval(name: str, kwargs: dict[str, Any]) -> None:
         bridge.note_asked(key)
 
 
-def _subagent_started(parent: _Attachment, kwargs: dict[str, Any]) -> None:
+def _child(turn_id: Any, session_id: Any) -> _Child | None:
+    """The subagent of this turn, or of this session."""
+    return _children.get(str(turn_id or "")) or _children.get(str(session_id or ""))
+
+
+def _subagent_started(kwargs: dict[str, Any]) -> None:
+    maker = _child(kwargs.get("parent_turn_id"), kwargs.get("parent_session_id"))  # one that a subagent makes
+    parent = _attached.get(str(kwargs.get("parent_turn_id") or "")) or (maker.parent if maker is not None else None)
+    if parent is None:
+        return
+    session = str(kwargs.get("child_session_id") or "")
+    _children[session] = _Child(parent, session)
     if parent.bridge.crew is not None:
         inside = _inside.get()  # the delegating call: its thread makes the subagents
         wires = parent.tap.wire_ids(inside.call_id) if inside is not None else []
-        thread = parent.tap.turn.thread
-        crew.started(parent.bridge.crew, thread, wires[0] if wires else "", kwargs)
+        told = kwargs if maker is None else {**kwargs, "parent_session_id": maker.session}
+        crew.started(parent.bridge.crew, parent.tap.turn.thread, wires[0] if wires else "", told)
+    if parent.facts is not None:
+        parent.facts.subagent_started(session, redact(str(kwargs.get("child_goal") or "")))
+
+
+def _subagent_ended(session: str, status: str) -> None:
+    child = _children.get(session)
+    if child is None:
+        return
+    for name in [name for name, one in tuple(_children.items()) if one is child]:
+        _children.pop(name, None)
+    if child.parent.facts is not None:
+        child.parent.facts.subagent_stopped(child.session, status)
 
 
 def _subagent_requested(name: str, kwargs: dict[str, Any]) -> None:
-    session = str(kwargs.get("session_id") or "")
-    parent = _children.get(session)
-    if parent is not None and parent.bridge.crew is not None:
+    child = _child(kwargs.get("turn_id"), kwargs.get("session_id"))
+    if child is not None and child.parent.bridge.crew is not None:
         error = failure_of(kwargs).message or "The model could not be asked." if name == "api_request_error" else ""
-        parent.bridge.crew.requested(session, error)
+        child.parent.bridge.crew.requested(child.session, error)
 
 
 def _refused_in_subagent(kwargs: dict[str, Any]) -> None:
     """A subagent's dangerous command is refused by Hermes itself, and nobody is asked: say so."""
-    parent = _children.get(str(kwargs.get("session_id") or ""))
+    child = _child(kwargs.get("turn_id"), kwargs.get("session_id"))
     result = kwargs.get("result")
-    if parent is None or not isinstance(result, str) or "pending_approval" not in result:
+    if child is None or not isinstance(result, str) or "pending_approval" not in result:
         return
     args = kwargs.get("args")
     command = redact(str(args.get("command") or "")) if isinstance(args, dict) else ""
-    parent.tap.notice("subagent_refused", f"A subagent's command was refused, nobody can be asked: {command}")
-    if parent.bridge.crew is not None:
-        parent.bridge.crew.refused(str(kwargs.get("session_id") or ""), command)
+    child.parent.tap.notice("subagent_refused", f"A subagent's command was refused, nobody can be asked: {command}")
+    if child.parent.bridge.crew is not None:
+        child.parent.bridge.crew.refused(child.session, command)
 
 
 def _post_api_request(attachment: _Attachment, kwargs: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from agui_adapter.check import check_events
 from agui_adapter.demo.gateway import Gateway
 from tests.e2e.asking import interrupt
 from tests.e2e.attach import Watcher, idle, request
-from tests.e2e.helpers import Chat, Event, GatedModel, Run, call, script, unique, wait_until
+from tests.e2e.helpers import Chat, Event, GatedModel, Run, call, query, script, unique, wait_until
 
 ENDS = ("SUBAGENT_FINISHED", "SUBAGENT_ERROR")
 SUSPENDED = {"type": "suspended"}
@@ -229,6 +229,37 @@ def test_one_that_is_stopped_says_so(delegating: Gateway, model: GatedModel) -> 
     run.finish()
     (error,) = run.of("SUBAGENT_ERROR")
     assert error["subagentRunId"] == subagent and error["code"] == "interrupted"
+
+
+def test_one_whose_session_was_compacted_into_another_is_ended_all_the_same(
+    make_gateway: Callable[..., Gateway], model: GatedModel
+) -> None:
+    """The rotating compaction gives a subagent's session another id in mid-turn, and Hermes's hook tells that one."""
+    compression = {"in_place": False, "protect_first_n": 1, "protect_last_n": 2, "threshold": 0.5}
+    config = {"model": {"context_length": 64_000}, "compression": compression}
+    chat = Chat(make_gateway(toolsets=("terminal", "delegation"), config=config))
+    usage = {"prompt_tokens": 60_000, "completion_tokens": 10, "total_tokens": 60_010}
+    step = {"text": "word " * 1600, "tools": [call("terminal", {"command": "echo x"})]}
+    goal = script(*[step] * 8, step | {"usage": usage}, {"text": "The child's answer."})
+    gate = unique("g")
+    run = chat.start(delegates(goal, then=f"{{gate:{gate}}} end"), state={"n": 1})
+    run.wait(lambda r: "SUBAGENT_STARTED" in r.types, "it is announced")
+    wait_until(lambda: rotated(chat), "its session was compacted")
+    run.wait(ended, "its end")
+
+    def known() -> list[str]:
+        return [fact["status"] for fact in request(chat, "GET").json()["state"]["hermes"]["subagents"].values()]
+
+    wait_until(lambda: known() == ["completed"], "the state says so")
+    assert request(chat, "GET", "/subagents").json()["subagents"] == []
+    model.open_gate(gate)
+    run.finish()
+    assert [event["type"] for event in run.of(*ENDS)][:1] == ["SUBAGENT_FINISHED"]
+
+
+def rotated(chat: Chat) -> bool:
+    """Whether a subagent's session ended in a compaction and goes on in another one."""
+    return bool(query(chat.gateway, "SELECT 1 FROM sessions WHERE end_reason = 'compression'"))
 
 
 def test_inline_where_hermes_does_not_run_it_in_the_background(
