@@ -17,6 +17,7 @@ from agui_adapter.session import Turn
 from agui_adapter.sse import SseParser
 from agui_adapter.stream import Outcome, TurnFinished
 from agui_adapter.tap import Failure
+from tests.scripted import until
 
 KEY = "agent:main:telegram:dm:4711"
 
@@ -127,6 +128,27 @@ async def test_the_end_of_the_server_ends_every_log(kept: Kept) -> None:
     assert tap.turn.log.events()[-1] == TurnFinished(
         "failed", "gateway_stopped", "The gateway is shutting down; look again when it is back."
     )
+
+
+async def test_the_end_of_the_server_ends_every_feed(kept: Kept) -> None:
+    """That of a session whose turn runs, with an error; that of an idle one in silence."""
+    tap = kept.observer.begin(KEY, "Hello", 0, lambda: True)
+    await asyncio.sleep(0)
+    serves = True
+    threads = [kept.observer.thread(KEY), kept.observer.thread(f"{KEY}-idle")]
+    feeds = [Feed(thread, View(), history=[], counts=False, still=lambda: serves).chunks() for thread in threads]
+
+    async def whole(feed: Any) -> list[dict[str, Any]]:
+        return read(b"".join([chunk async for chunk in feed]))
+
+    reading = [asyncio.create_task(whole(feed)) for feed in feeds]
+    await until(lambda: all(thread.watchers for thread in threads))
+    serves = False
+    kept.observer.close()
+    running, idle = await asyncio.wait_for(asyncio.gather(*reading), 5)
+    assert idle == []
+    assert (running[-1]["type"], running[-1]["code"]) == ("RUN_ERROR", "gateway_stopped")
+    assert tap.turn.done.is_set() and not any(thread.watchers for thread in threads)
 
 
 async def test_what_is_over_is_forgotten(kept: Kept) -> None:
