@@ -1,6 +1,7 @@
 """Attach, observe, resume: a reader that is cut anywhere and comes back has what an undisturbed one saw.
 
-The kill matrix is one long turn with text, reasoning, three tools and a parked request, read by everybody at once.
+The kill matrix is one long turn with text, reasoning, tools, a parked request and whatever else a turn shows, read by
+everybody at once.
 """
 
 from __future__ import annotations
@@ -9,19 +10,32 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import jsonpatch
 import pytest
 
 from agui_adapter.demo.gateway import Gateway
 from tests.clients import VERSIONS, Version, node, run_agent
 from tests.e2e.attach import Line, Watcher, following, history, lines, request, rest, thread_of, trimmed
-from tests.e2e.helpers import Chat, GatedModel, Run, call, fold, script, unique, wait_until
+from tests.e2e.helpers import Chat, Event, GatedModel, call, fold, script, unique, wait_until
+from tests.e2e.media import png
 
 END = ("RUN_FINISHED", "RUN_ERROR")
 
 
 def positions(frames: list[Line]) -> list[str]:
     return [line.id for line in frames if line.id is not None]
+
+
+def patched(held: Any, events: list[Event]) -> Any:
+    """The state after these events, by a library that is not ours."""
+    for event in events:
+        if event["type"] == "STATE_SNAPSHOT":
+            held = event["snapshot"]
+        elif event["type"] == "STATE_DELTA":
+            held = jsonpatch.apply_patch(held, event["delta"])
+    return held
 
 
 def behind(frames: list[Line], event_id: str) -> list[Line]:
@@ -44,15 +58,11 @@ class Chain:
     def read(self, ends: int) -> Chain:
         """Until so many runs have ended."""
         while sum(line.event["type"] in END for line in self.lines) < ends:
-            got: list[Line] = []
             with following(self._chat, self._after) as frames:
-                for line in frames:
-                    got.append(line)
-                    if line.id is not None:
-                        break
-            # What has no id of its own belongs to the event that follows: a reader keeps whole events.
-            self.lines += got
-            self._after = str(got[-1].id)
+                line = next(frames)
+            assert line.id is not None, line.event
+            self.lines.append(line)
+            self._after = line.id
             self.cuts += 1
         return self
 
@@ -62,64 +72,97 @@ class Matrix:
     """A turn that is over, and what its readers saw of it."""
 
     chat: Chat
-    first: Run
-    second: Run
     chain: Chain
     watcher: Watcher
     whole: list[Line]
 
 
 @pytest.fixture(scope="module")
-def matrix(gateway: Gateway, model: GatedModel) -> Iterator[Matrix]:
-    """One turn: reasoning, text, two tools, a dangerous one that waits for a yes, more text; and all its readers."""
-    chat = Chat(gateway)
-    chat.say(script({"reasoning": "First.", "text": "Before."})).succeeded()
-    target = gateway.work_dir / unique("dir")
+def wide(model: GatedModel) -> Iterator[Gateway]:
+    """A gateway that shows all it can."""
+    toolsets = ("terminal", "file", "todo", "clarify", "code_execution")
+    with Gateway(model, toolsets=toolsets, agui={"steps": True, "long_tool_seconds": 0.3}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def matrix(wide: Gateway, model: GatedModel) -> Iterator[Matrix]:
+    """One turn: reasoning, text, two tools, a dangerous one that waits for a yes, changes of the state, a plan, code
+    that waits for a yes and makes calls, a slow tool, more text and a file; and all its readers."""
+    chat = Chat(wide)
+    chat.say(script({"reasoning": "First.", "text": "Before."}), state={"n": 1}).succeeded()
+    target = wide.work_dir / unique("dir")
     target.mkdir()
+    picture = wide.work_dir / f"{unique('red')}.png"
+    picture.write_bytes(png((255, 0, 0)))
     tools = [
         call("terminal", {"command": "echo one"}),
         call("read_file", {"path": "no.such"}),
         call("terminal", {"command": f"rm -r {target.name}"}),
     ]
+    inside = [
+        call("set_app_state", {"changes": [{"pointer": "/n", "value": 2}]}),
+        call("todo", {"todos": [{"id": "1", "content": "Look", "status": "in_progress"}]}),
+        call("todo", {"todos": [{"id": "1", "content": "Look", "status": "completed"}]}),
+        call("execute_code", {"code": "from hermes_tools import terminal\nprint(terminal('echo inner'))"}),
+        call("terminal", {"command": "sleep 1; echo slow"}),
+    ]
     gate = unique("g")
     steps = (
         {"reasoning": "I think about it.", "text": "I do three things.", "tools": tools, "delta_ms": 15},
-        {"reasoning": "Nearly.", "text": f"All three are done, and {{gate:{gate}}} here is what came of it.",
-         "delta_ms": 15},
+        {"tools": inside},
+        {"reasoning": "Nearly.", "text": f"All three are done, and {{gate:{gate}}} here is what came of it.\n"
+         f"MEDIA:{picture}", "delta_ms": 15},
     )  # fmt: skip
-    first = chat.start(script(*steps))
-    first.wait(lambda run: run.frames, "the run began")
-    begin = first.frames[0].id
+    held = thread_of(chat)["state"]
+    run = chat.start(script(*steps), state=held)
+    run.wait(lambda run: run.frames, "the run began")
     watcher = Watcher(chat)
-    chain = Chain(chat, begin).read(1)
-    chat.keep(first.finish())
-    (asked,) = first.end["outcome"]["interrupts"]
-    resume = [{"interruptId": asked["id"], "status": "resolved", "payload": {"choice": "once"}}]
-    second = chat.send(resume=resume)
-    second.wait_text(gate)
+    chain, runs = Chain(chat, run.frames[0].id), [run]
+    for count in (1, 2):  # the deletion is asked about, and running code is
+        chain.read(count)
+        chat.keep(run.finish())
+        (asked,) = run.end["outcome"]["interrupts"]
+        held = patched(held, run.events)
+        resume = [{"interruptId": asked["id"], "status": "resolved", "payload": {"choice": "once"}}]
+        run = chat.send(resume=resume, state=held)
+        runs.append(run)
+    run.wait_text(gate)
     model.open_gate(gate)
-    chain.read(2)
-    chat.keep(second.finish()).succeeded()
-    watcher.runs(2)
+    chain.read(3)
+    chat.keep(run.finish()).succeeded()
+    watcher.runs(3)
     assert not target.exists()
-    yield Matrix(chat, first, second, chain, watcher, [*lines(first.raw), *lines(second.raw)])
+    yield Matrix(chat, chain, watcher, [line for run in runs for line in lines(run.raw)])
+
+
+KINDS = {
+    *("RUN_STARTED", "RUN_FINISHED", "STEP_STARTED", "STEP_FINISHED", "CUSTOM"),
+    *("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"),
+    *("REASONING_START", "REASONING_MESSAGE_START", "REASONING_MESSAGE_CONTENT"),
+    *("REASONING_MESSAGE_END", "REASONING_END"),
+    *("TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"),
+    *("STATE_SNAPSHOT", "STATE_DELTA", "ACTIVITY_SNAPSHOT", "ACTIVITY_DELTA"),
+}
 
 
 def test_the_turn_has_all_that_matters(matrix: Matrix) -> None:
+    """Every kind of event but errors, snapshots of messages (a reader that is behind) and subagents' (test_feed)."""
     types = [line.event["type"] for line in matrix.whole]
-    assert types.count("TOOL_CALL_START") == types.count("TOOL_CALL_RESULT") == 3
-    assert types.count("REASONING_START") == 2 and types.count("TEXT_MESSAGE_START") == 2
+    assert set(types) == KINDS
+    assert types.count("TOOL_CALL_START") == types.count("TOOL_CALL_RESULT") == 8
+    assert types.count("REASONING_START") == 2 and types.count("TEXT_MESSAGE_START") == 3
     assert [line.event.get("outcome", {}).get("type") for line in matrix.whole if line.event["type"] in END] == [
-        "interrupt",
-        "success",
+        *("interrupt", "interrupt", "success"),
     ]
-    assert len(positions(matrix.whole)) > 25
-    assert len(set(positions(matrix.whole))) == len(positions(matrix.whole))
+    shown = {line.event["activityType"] for line in matrix.whole if line.event["type"] == "ACTIVITY_SNAPSHOT"}
+    assert shown == {"hermes.plan", "hermes.inner_tools", "hermes.attachment"}
+    assert len(set(positions(matrix.whole))) == len(matrix.whole) > 60
     assert trimmed(history(matrix.chat)) == trimmed(matrix.chat.messages)
 
 
 def test_cut_after_every_single_event_while_it_runs(matrix: Matrix) -> None:
-    assert matrix.chain.cuts > 25
+    assert matrix.chain.cuts == len(matrix.whole) - 1
     assert matrix.chain.lines == matrix.whole[1:]  # it began behind the first frame
 
 
@@ -131,12 +174,13 @@ def test_a_cut_after_every_single_event_can_be_mended_later(matrix: Matrix) -> N
 
 
 def test_a_reader_that_came_in_the_middle_has_the_same_messages(matrix: Matrix) -> None:
-    """It had told nothing: it gets the conversation, then everything of both runs, with the same ids."""
+    """It had told nothing: it gets state and conversation, then everything of all runs, with the same ids."""
     events = matrix.watcher.events
-    assert [event["type"] for event in events[:2]] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
+    assert [event["type"] for event in events[:3]] == ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"]
     assert [event["type"] for event in events].count("MESSAGES_SNAPSHOT") == 1
-    assert fold([], events) == matrix.chat.messages
-    assert [event for event in events if event["type"] != "MESSAGES_SNAPSHOT"] == [line.event for line in matrix.whole]
+    assert trimmed(fold([], events)) == trimmed(matrix.chat.messages)
+    assert [events[0], *events[3:]] == [line.event for line in matrix.whole]
+    assert patched(None, events) == thread_of(matrix.chat)["state"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 9, 14, 20])
@@ -147,12 +191,11 @@ def test_the_posts_own_connection_cut_after_any_frame(gateway: Gateway, count: i
     run.wait(lambda run: len(run.frames) >= count, "frames")
     run.leave()
     seen = lines(run.raw)  # whole frames only
-    last = next(index for index in range(len(seen) - 1, -1, -1) if seen[index].id is not None)
-    rest_of_it = rest(chat, str(seen[last].id))
+    rest_of_it = rest(chat, str(seen[-1].id))
     wait_until(lambda: thread_of(chat)["status"] == "idle", "the end")
     whole = rest(chat, positions(seen)[0])
-    assert [*seen[1 : last + 1], *rest_of_it] == whole
-    chat.messages = fold(chat.messages, [line.event for line in (*seen[: last + 1], *rest_of_it)])
+    assert [*seen[1:], *rest_of_it] == whole
+    chat.messages = fold(chat.messages, [line.event for line in (*seen, *rest_of_it)])
     assert trimmed(history(chat)) == trimmed(chat.messages)
     chat.say(script({"text": "On."})).succeeded()
     assert trimmed(history(chat)) == trimmed(chat.messages)
@@ -164,7 +207,7 @@ def test_a_cut_inside_a_frame_is_mended_too(gateway: Gateway) -> None:
     run = chat.say(script({"text": "Some words to cut."})).succeeded()
     whole = lines(run.raw)
     for cut in range(0, len(run.raw), 37):
-        seen = [line for line in lines(run.raw[:cut]) if line.id is not None]
+        seen = lines(run.raw[:cut])
         if seen:
             assert rest(chat, str(seen[-1].id)) == behind(whole, str(seen[-1].id))
 
