@@ -185,6 +185,7 @@ class Settings(BaseModel):
     public_url: Annotated[str, BeforeValidator(_public_url)] = _setting("", "an address like https://hermes.example")
 
     busy: Literal["reject", "queue", "steer", "interrupt"] = _setting("reject", "reject, queue, steer or interrupt")
+    shorter_list: Literal["rewind", "append", "refuse"] = _setting("rewind", "rewind, append or refuse")
     interrupt_wait_seconds: _Float = _setting(10.0, "seconds from 0.1 to 600", ge=0.1, le=600)
     start_wait_seconds: _Float = _setting(30.0, "seconds from 0 to 600", ge=0, le=600)
     warmup: bool = _setting(True, "true or false")

@@ -277,16 +277,19 @@ class Runs:
         stands = (before[-1]["id"] if before else "", len(before))
         if fresh and not thread.shared and stands == (thread.last_id, thread.size):
             return Prepared(asked.messages)  # the client knows all there is: the usual case, without a look-up
-        archive = self._adapter.archive
+        archive, settings = self._adapter.archive, self._server.settings
         shown = frozenset(thread.accepted)  # before the look-up, which learns what another chat of its session has said
         if thread.shared:
             await archive.reload(thread)
         history = await archive.messages(thread)
         thread.size = len(without_reasoning(history))
         todo = plan(asked.messages, new.ids, history, seen=thread.seen)
-        if todo.action == "rewind" and todo.rewind_to not in new.ids and todo.rewind_to not in shown:
-            # Said in that other chat, and never shown here: the client cuts nothing, it knows less.
-            todo = Plan(snapshot=True)
+        if todo.action == "rewind" and todo.rewind_to not in new.ids:  # an edit, or a client that knows less
+            if todo.rewind_to not in shown or settings.shorter_list == "append":
+                # Said in that other chat, and never shown here: the client cuts nothing. Or so the operator has it.
+                todo = Plan(snapshot=True)
+            elif settings.shorter_list == "refuse":
+                raise _behind(todo.rewind_to)
         notices = []
         if todo.action == "seed":
             rows = transcript([m for m in asked.messages if m["id"] not in new.ids])
@@ -411,6 +414,14 @@ class Runs:
 def _taken() -> AguiError:
     message = "This Idempotency-Key was used for another request; take a new one."
     return AguiError(409, "idempotency_conflict", message)
+
+
+def _behind(message_id: str) -> AguiError:
+    message = (
+        f"This thread went on behind what this request knows, with message {message_id}. Fetch the thread's messages "
+        "and send the new one behind them; to answer a message again, send the list up to it, under its own id."
+    )
+    return AguiError(409, "history_behind", message)
 
 
 def _snapshots(stream: AguiStream, client: Sequence[Message], wanted: Sequence[Message]) -> list[bytes]:

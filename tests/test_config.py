@@ -93,6 +93,7 @@ class TestRefusals:
             ("host", "", "an IP address"),
             ("host", "http://127.0.0.1", "an IP address"),
             ("busy", "drop", "reject, queue, steer or interrupt"),
+            ("shorter_list", "edit", "rewind, append or refuse"),
             ("workers", 9, "from 10 to 1000"),
             ("heartbeat_seconds", 0, "seconds from 0.05 to 300"),
             ("heartbeat_seconds", float("nan"), "seconds"),

@@ -6,7 +6,7 @@ Nothing is ever deleted: what a rewind takes back stays in Hermes's database and
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -297,6 +297,63 @@ def test_a_conversation_that_went_on_elsewhere_is_told_what_the_agent_knows(chat
     assert got(model) == [ask(1), answer(1), ("user", new["content"])]
     assert run.of("MESSAGES_SNAPSHOT")
     same(chat)
+
+
+# --- a second window, which sends an older list
+
+
+@pytest.fixture(scope="module")
+def gateways(model: GatedModel) -> Iterator[dict[str, Gateway]]:
+    """One for each meaning of a list that ends early, but the usual."""
+    with (
+        Gateway(model, agui={"shorter_list": "append"}) as append,
+        Gateway(model, agui={"shorter_list": "refuse"}) as refuse,
+    ):
+        yield {"append": append, "refuse": refuse}
+
+
+def two_windows(gateway: Gateway) -> tuple[Chat, Chat]:
+    """Two windows on one thread; the second one missed two of three turns."""
+    first = Chat(gateway)
+    first.say(script({"text": "Answer 1."}, say="q1"), message_id="u1").succeeded()
+    second = Chat(gateway, thread=first.thread, messages=list(first.messages))
+    for number in (2, 3):
+        first.say(script({"text": f"Answer {number}."}, say=f"q{number}"), message_id=f"u{number}").succeeded()
+    return first, second
+
+
+def test_an_older_list_goes_on_where_the_operator_says_so(gateways: dict[str, Gateway], model: GatedModel) -> None:
+    first, second = two_windows(gateways["append"])
+    new = script({"text": "From the second window."})
+    run = second.say(new).succeeded()
+    assert got(model) == [ask(1), answer(1), ask(2), answer(2), ask(3), answer(3), ("user", new)]
+    assert run.of("MESSAGES_SNAPSHOT") and not customs(run)
+    assert second.messages[:6] == first.messages
+    same(second)
+    # What is surely meant so goes back all the same: answering again, and an edit under the same id.
+    second.messages = second.messages[:5]
+    assert "hermes.rewound" in customs(second.keep(second.send().finish()).succeeded())
+    edited = script({"text": "Edited."}, say="q2 but better")
+    second.messages = [*second.messages[:2], user(edited, "u2")]
+    second.keep(second.send().finish()).succeeded()
+    assert got(model) == [ask(1), answer(1), ("user", edited)]
+    same(second)
+
+
+def test_an_older_list_is_refused_where_the_operator_says_so(gateways: dict[str, Gateway], model: GatedModel) -> None:
+    first, second = two_windows(gateways["refuse"])
+    before, asked = rows(first), len(model.requests)
+    refused = second.start(script({"text": "Lost?"})).finish()
+    problem = refused.problem()
+    assert (problem["status"], problem["code"]) == (409, "history_behind") and "u2" in problem["detail"]
+    assert rows(first) == before and len(model.requests) == asked
+    # It does as it was told to.
+    second.messages = [*trimmed(history(first)), second.messages[-1]]
+    second.keep(second.send().finish()).succeeded()
+    assert got(model)[:-1] == [ask(1), answer(1), ask(2), answer(2), ask(3), answer(3)]
+    same(second)
+    second.messages = second.messages[:5]
+    assert "hermes.rewound" in customs(second.keep(second.send().finish()).succeeded())
 
 
 # --- a thread that Hermes has never seen
