@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 
 from agui_adapter.long_tools import LongTools
 from tests.scripted import until
 
 
-async def test_each_long_call_is_told_of_once() -> None:
+async def test_each_long_call_is_told_of_while_it_runs() -> None:
     told: list[tuple[str, float]] = []
     watch = LongTools(asyncio.get_running_loop(), 0.05)
 
@@ -22,10 +23,13 @@ async def test_each_long_call_is_told_of_once() -> None:
     watch.end(quick)
     await until(lambda: told)
     second = watch.begin(lambda seconds: tell("second", seconds))
-    await until(lambda: len(told) == 2)
+    await until(lambda: len([name for name, _ in told if name == "first"]) == 3)
     watch.end(first)
     watch.end(second)
-    assert [name for name, _ in told] == ["first", "second"] and all(seconds >= 0.05 for _, seconds in told)
+    await until(lambda: not watch._armed)
+    assert {name for name, _ in told} == {"first", "second"}
+    times = [seconds for name, seconds in told if name == "first"]
+    assert times[0] >= 0.05 and all(later >= 2 * earlier for earlier, later in itertools.pairwise(times))
 
 
 async def test_who_says_not_now_is_asked_again() -> None:
@@ -36,10 +40,11 @@ async def test_who_says_not_now_is_asked_again() -> None:
         asked.append(seconds)
         return len(asked) == 3
 
-    watch.begin(tell)
-    await until(lambda: len(asked) == 3)
-    assert asked == sorted(asked)
-    assert watch._armed is False and not watch._calls
+    watched = watch.begin(tell)
+    await until(lambda: len(asked) == 4)
+    watch.end(watched)
+    await until(lambda: not watch._armed)
+    assert asked[3] >= 2 * asked[2] >= 2 * asked[1] >= 2 * asked[0]
 
 
 async def test_calls_begin_on_threads_and_the_timer_rests_without_any() -> None:
@@ -47,13 +52,16 @@ async def test_calls_begin_on_threads_and_the_timer_rests_without_any() -> None:
     watch = LongTools(asyncio.get_running_loop(), 0.02)
 
     def work() -> None:
-        watch.begin(lambda seconds: bool(told.append("x")) or True)
+        made.append(watch.begin(lambda seconds: bool(told.append("x")) or True))
 
-    for count in (1, 2):
+    made: list[object] = []
+    for _ in range(2):
+        told.clear()
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-        await until(lambda count=count: len(told) == count)  # type: ignore[misc]
+        await until(lambda: told)
+        watch.end(made.pop())
         await until(lambda: not watch._armed)
 
 

@@ -103,6 +103,40 @@ def test_a_step_after_the_answer_may_ask_again(chat: Chat, model: GatedModel) ->
     chat.assert_as_transcript()
 
 
+def test_a_failure_behind_the_answer_offers_the_call_no_more(chat: Chat, model: GatedModel) -> None:
+    """A client that got an error must not run its tool again; nor does one that sends the same answer again."""
+    (one,) = ids(1)
+    steps = ({"tools": [call(NAME, {"q": one}, one)]}, {"status": 401, "message": "no"})
+    assert pending(chat.say(script(*steps), tools=TOOLS)) == [one]
+    run = give(chat, (one, "green"))
+    run.failed("provider_auth")
+    assert "TOOL_CALL_START" not in run.types and open_requests(chat) == []
+    made = len(requests_of(model, one))
+    for _ in range(2):
+        again = chat.send(tools=TOOLS).finish()
+        assert "TOOL_CALL_START" not in again.raw.decode() and "pendingToolCallIds" not in again.raw.decode()
+    assert len(requests_of(model, one)) == made
+    # The thread goes on, and the model has the call with its answer, once.
+    after = script({"text": "Well again."}, say=one)
+    assert chat.say(after, tools=TOOLS).succeeded().text() == "Well again."
+    assert tool_messages(requests_of(model, one)[-1]) == {one: "green"}
+
+
+def test_a_call_has_one_id_in_its_events_and_in_a_snapshot(chat: Chat, model: GatedModel) -> None:
+    """A step that Hermes asked for again ends with a snapshot; a client that took its call for another would run it
+    twice."""
+    (one,) = ids(1)
+    broken = call(NAME, '{"q": "{broken:1}whole"}', one)
+    run = chat.say(script({"text": "I ask.", "tools": [broken]}, {"text": "The end."}), tools=TOOLS)
+    assert pending(run) == [one] and list(run.calls()) == [one]
+    (snapshot,) = run.of("MESSAGES_SNAPSHOT")
+    told = [made["id"] for message in snapshot["messages"] for made in message.get("toolCalls") or ()]
+    assert told == [one] and run.types.index("TOOL_CALL_END") < run.types.index("MESSAGES_SNAPSHOT")
+    give(chat, (one, "green")).succeeded()
+    assert tool_messages(requests_of(model, one)[-1]) == {one: "green"}
+    chat.assert_as_transcript()
+
+
 # --- mixed steps
 
 

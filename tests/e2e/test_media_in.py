@@ -238,6 +238,15 @@ def test_vector_graphics_become_files(seeing: Gateway, model: GatedModel) -> Non
     assert kept.headers["content-security-policy"] == "sandbox; default-src 'none'"
 
 
+def test_megabytes_are_taken_by_default(gateway: Gateway, model: GatedModel) -> None:
+    """aiohttp's own limit is 1 MiB."""
+    chat, mark, data = Chat(gateway), unique("big"), bytes(range(256)) * 12_000
+    run = say(chat, _script(mark), part("document", data, "application/octet-stream", f"{mark}.bin")).succeeded()
+    assert not run.notices()
+    (kept,) = (gateway.home / "cache" / "documents").glob(f"*_{mark}.bin")
+    assert kept.read_bytes() == data and str(kept) in words(asked(model, mark))
+
+
 def test_a_body_beyond_the_limit_is_413(seeing: Gateway) -> None:
     chat = Chat(seeing)
     problem = say(chat, _script("x"), part("document", bytes(900_000), "application/zip")).problem()

@@ -231,7 +231,7 @@ def test_blocked_calls_of_a_concurrent_step(chat: Chat) -> None:
     chat.assert_as_transcript()
 
 
-def test_tools_that_fail(chat: Chat) -> None:
+def test_tools_that_fail(chat: Chat, model: GatedModel) -> None:
     missing, broken, status = unique("c"), unique("c"), unique("c")
     run = chat.say(
         script(
@@ -245,6 +245,10 @@ def test_tools_that_fail(chat: Chat) -> None:
     assert "the probe tool broke" in run.results()[broken]
     assert json.loads(run.results()[status])["exit_code"] == 3
     assert run.texts() == ["three failures"]
+    # No call is left without a result, which providers refuse in the next request.
+    chat.say(script({"text": "On."})).succeeded()
+    results = [message["tool_call_id"] for message in model.requests[-1]["messages"] if message["role"] == "tool"]
+    assert results == [missing, broken, status]
 
 
 @pytest.mark.parametrize("arguments", ["[1]", '"text"', "42", "null"])
