@@ -12,7 +12,7 @@ from agui_adapter.demo.gateway import Gateway
 
 pytest.register_assert_rewrite("tests.e2e.helpers")
 
-from tests.e2e.helpers import GatedModel, write_plugin  # noqa: E402
+from tests.e2e.helpers import Chat, GatedModel, write_plugin  # noqa: E402
 
 TOOLSETS = ("terminal", "file", "todo", "clarify", "code_execution")
 
@@ -86,6 +86,12 @@ def gateway(model: GatedModel) -> Iterator[Gateway]:
     write_plugin(shared.home, "probe", PROBE)
     with shared as running:
         yield running
+
+
+@pytest.fixture
+def chat(gateway: Gateway) -> Chat:
+    """A thread of its own on the shared gateway."""
+    return Chat(gateway)
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ import contextlib
 import json
 import re
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -20,6 +22,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+import jsonpatch
+from ag_ui_validate.pytest_plugin import validate_agui
 
 from agui_adapter.check import check_text
 from agui_adapter.demo import wire
@@ -241,6 +245,7 @@ class Run:
                 state={} if self.body.get("state") is None else self.body["state"],
             )
             assert not findings, "\n".join([f"peer {peer}:", *map(str, findings), self.raw.decode()])
+        validated(self.events)
 
     @property
     def events(self) -> list[Event]:
@@ -511,6 +516,42 @@ def _snapshot(held: list[Message], snapshot: list[Message]) -> list[Message]:
     kept = [fresh.get(message["id"], message) for message in held if message["id"] in fresh or message["role"] in own]
     there = {message["id"] for message in kept}
     return kept + [message for message in snapshot if message["id"] not in there]
+
+
+def patched(held: Any, events: Sequence[Event]) -> Any:
+    """The state of a client that had `held` before these events, by a library that is not ours."""
+    for event in events:
+        if event["type"] == "STATE_SNAPSHOT":
+            held = event["snapshot"]
+        elif event["type"] == "STATE_DELTA":
+            held = jsonpatch.apply_patch(held, event["delta"])
+    return held
+
+
+# Rules of ag-ui-validate 0.4.0 that are older than AG-UI 1.0: an error may come late (005), and a result may belong to
+# a call of an earlier run (207).
+_VALIDATE_OFF = {"AGUI005": "off", "AGUI207": "off"}
+
+
+def validated(events: Sequence[Event]) -> None:
+    """Assert that ag-ui-validate, which is not ours, finds no error and warns of nothing in a stream."""
+    report = validate_agui([json.dumps(event) for event in events], severity_overrides=_VALIDATE_OFF)
+    bad = [one for one in report.diagnostics if one.severity != "info"]
+    assert not bad, "\n".join([*map(str, bad), json.dumps(list(events))])
+
+
+def hermes(gateway: Gateway, *arguments: str, fails: bool = False, **env: str) -> str:
+    """Run `hermes …` as a process of its own, with the gateway's home; what it wrote."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "hermes_cli.main", *arguments],
+        env=gateway.environment() | env,
+        cwd=gateway.work_dir,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode != 0) == fails, done.stdout + done.stderr
+    return done.stdout + (done.stderr if fails else "")
 
 
 def query(gateway: Gateway, sql: str, *values: Any) -> list[tuple[Any, ...]]:

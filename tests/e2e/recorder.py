@@ -13,15 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from ag_ui_validate.pytest_plugin import validate_agui
-
 from agui_adapter.check import check_text
 from agui_adapter.sse import SseParser
-from tests.e2e.helpers import DEADLINE, Event
-
-# Rules of ag-ui-validate 0.4.0 that are older than AG-UI 1.0: an error may come late (005), and a result may belong to
-# a call of an earlier run (207).
-VALIDATE_OFF = {"AGUI005": "off", "AGUI207": "off"}
+from tests.e2e.helpers import DEADLINE, Event, validated
 
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
 
@@ -57,9 +51,7 @@ class Exchange:
             state=self.body.get("state") or {},
         )
         assert not findings, "\n".join([*map(str, findings), self.raw.decode()])
-        report = validate_agui([json.dumps(event) for event in self.events], severity_overrides=VALIDATE_OFF)
-        bad = [one for one in report.diagnostics if one.severity != "info"]
-        assert not bad, "\n".join([*map(str, bad), self.raw.decode()])
+        validated(self.events)
 
 
 class Recorder:

@@ -27,11 +27,6 @@ from tests.e2e.helpers import Chat, GatedModel, call, script, unique, wait_until
 
 
 @pytest.fixture
-def chat(gateway: Gateway) -> Chat:
-    return Chat(gateway)
-
-
-@pytest.fixture
 def folder(gateway: Gateway) -> Path:
     return victim(gateway)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +10,7 @@ import httpx
 import pytest
 
 from agui_adapter.demo.gateway import Gateway
-from tests.e2e.helpers import Chat, GatedModel, call, script, unique, wait_until
+from tests.e2e.helpers import Chat, GatedModel, call, hermes, script, unique, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -120,15 +118,7 @@ def test_a_cron_job_stays_out_of_the_stream(make_gateway: Callable[..., Gateway]
     gateway.start()  # writes the home
     gateway.stop()
     job = script({"text": f"{mark} {{gate:{inner}}} done.", "tools": [call("terminal", {"command": "echo cron"})]})
-    made = subprocess.run(
-        [sys.executable, "-P", "-m", "hermes_cli.main", "cron", "create", "every 1m", job, "--deliver", "local"],
-        env=gateway.environment(),
-        cwd=gateway.work_dir,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert made.returncode == 0, made.stdout + made.stderr
+    hermes(gateway, "cron", "create", "every 1m", job, "--deliver", "local")
     path = gateway.home / "cron" / "jobs.json"
     jobs = json.loads(path.read_text())
     for entry in jobs["jobs"]:

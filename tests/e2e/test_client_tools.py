@@ -33,11 +33,6 @@ TOOLS = [COLOR]
 NAME = COLOR["name"]
 
 
-@pytest.fixture
-def chat(gateway: Gateway) -> Chat:
-    return Chat(gateway)
-
-
 def names(request: dict[str, Any]) -> list[str]:
     return [tool["function"]["name"] for tool in request["tools"]]
 

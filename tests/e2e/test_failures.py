@@ -6,8 +6,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +14,7 @@ import httpx
 import pytest
 
 from agui_adapter.demo.gateway import Gateway
-from tests.e2e.helpers import Chat, GatedModel, Run, call, script, unique, wait_until
+from tests.e2e.helpers import Chat, GatedModel, Run, call, hermes, script, unique, wait_until
 
 SECRET = "sk-live-4f9a8c7d6e5b4a3f2e1d0c9b8a7f6e5d"
 
@@ -163,15 +161,7 @@ def test_pairing(make_gateway: Callable[..., Gateway]) -> None:
     second = Chat(gateway).say("and me")
     message = second.failed("not_authorized")["message"]
     assert "AGUI_ALLOWED_USERS" in message
-    approved = subprocess.run(
-        [sys.executable, "-P", "-m", "hermes_cli.main", "pairing", "approve", "agui", code[1]],
-        env=gateway.environment(),
-        cwd=gateway.work_dir,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert approved.returncode == 0, approved.stdout + approved.stderr
+    hermes(gateway, "pairing", "approve", "agui", code[1])
     assert chat.say(script({"text": "Welcome."})).succeeded().text() == "Welcome."
 
 

@@ -6,9 +6,6 @@ Each is shown at once to who follows the thread, stands in the history of who co
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +14,8 @@ import httpx
 import pytest
 
 from agui_adapter.demo.gateway import Gateway
-from tests.e2e.helpers import Chat, Event, GatedModel, Message, call, fold, script, unique, wait_until
+from tests.e2e.attach import Watcher, history
+from tests.e2e.helpers import Chat, GatedModel, Message, call, fold, hermes, script, unique, wait_until
 
 TOOLSETS = ("terminal", "file", "todo", "clarify", "delegation")
 
@@ -29,46 +27,18 @@ def later(model: GatedModel) -> Iterator[Gateway]:
         yield running
 
 
-class Follower:
-    """Reads a thread's event feed on a thread of its own."""
+class Follower(Watcher):
+    """A reader of a thread's feed that waits for what is said there."""
 
-    def __init__(self, chat: Chat) -> None:
-        self.events: list[Event] = []
-        self._url = f"{chat.gateway.url}/agui/threads/{chat.thread}/events"
-        self._opened = threading.Event()
-        threading.Thread(target=self._read, daemon=True).start()
-        assert self._opened.wait(30)
-
-    def _read(self) -> None:
-        try:
-            with httpx.stream("GET", self._url, timeout=60) as response:
-                assert response.status_code == 200
-                self._opened.set()
-                for line in response.iter_lines():
-                    if line.startswith("data:"):
-                        self.events.append(json.loads(line[5:]))
-        except httpx.HTTPError:
-            pass
-
-    def text(self) -> str:
-        return "".join(event["delta"] for event in self.events if event["type"] == "TEXT_MESSAGE_CONTENT")
-
-    def wait(self, part: str) -> list[Message]:
+    def hears(self, part: str) -> list[Message]:
         """Until `part` was said and its run is over; the messages that the follower holds then."""
 
-        def over() -> bool:
-            return part in self.text() and self.events[-1]["type"] == "RUN_FINISHED"
+        def over(self: Watcher) -> bool:
+            texts = [event["delta"] for event in self.events if event["type"] == "TEXT_MESSAGE_CONTENT"]
+            return part in "".join(texts) and self.types[-1] == "RUN_FINISHED"
 
-        wait_until(over, f"{part!r} on the feed")
+        self.wait(over, f"{part!r} on the feed")
         return fold([], self.events)
-
-
-def shown(chat: Chat) -> list[Message]:
-    """The thread's messages as a reload shows them."""
-    answer = httpx.get(f"{chat.gateway.url}/agui/threads/{chat.thread}", timeout=30)
-    assert answer.status_code == 200, answer.text
-    messages: list[Message] = answer.json()["messages"]
-    return messages
 
 
 def said(messages: list[Message]) -> list[str]:
@@ -85,7 +55,7 @@ def goes_on(chat: Chat, model: GatedModel, *known: str) -> None:
     run = chat.say(script({"text": "And on."}, say=unique("mark"))).succeeded()
     assert not [event for event in run.of("CUSTOM") if event["name"] == "hermes.rewound"]
     assert said(chat.messages) == [*known, "And on."]
-    assert ids(shown(chat)) == ids(chat.messages)
+    assert ids(history(chat)) == ids(chat.messages)
 
 
 # --- turns that the gateway begins
@@ -98,11 +68,11 @@ def test_the_result_of_a_background_delegation(later: Gateway, model: GatedModel
     assert '"dispatched"' in next(iter(run.results().values()))  # the thread has a feed: the promise can be kept
     follower = Follower(chat)
     model.open_gate(gate)
-    held = follower.wait("finished.")
+    held = follower.hears("finished.")
     assert said(held)[0] == "Delegated." and said(held)[-1].endswith("finished.")
     # What Hermes tells the model of the child is no message of the user's.
-    assert [message["role"] for message in shown(chat)].count("user") == 1
-    assert ids(shown(chat)) == ids(held)
+    assert [message["role"] for message in history(chat)].count("user") == 1
+    assert ids(history(chat)) == ids(held)
     assert "DELEGATION" in json.dumps(chat.transcript())
     goes_on(chat, model, "Delegated.", said(held)[-1])
 
@@ -113,9 +83,9 @@ def test_a_background_process_that_ends(later: Gateway, model: GatedModel) -> No
     chat.say(script({"tools": [call("terminal", command)]}, {"text": "Started."})).succeeded()
     follower = Follower(chat)
     wait_until(lambda: "from-the-background" in json.dumps(model.requests[-1]), "the turn of its end")
-    held = follower.wait("scripted demo model")
-    assert [message["role"] for message in shown(chat)].count("user") == 1
-    assert said(shown(chat)) == said(held)
+    held = follower.hears("scripted demo model")
+    assert [message["role"] for message in history(chat)].count("user") == 1
+    assert said(history(chat)) == said(held)
     goes_on(chat, model, *said(held))
 
 
@@ -130,8 +100,8 @@ def test_a_result_that_comes_while_the_thread_answers_waits_for_its_turn(later: 
     model.open_gate(gate)
     chat.keep(run.finish()).succeeded()
     assert "An answer" in run.text()
-    wait_until(lambda: any("done." in text for text in said(shown(chat))), "the result")
-    first, second = said(shown(chat))[1:3]
+    wait_until(lambda: any("done." in text for text in said(history(chat))), "the result")
+    first, second = said(history(chat))[1:3]
     assert "of its own." in first and "done." in second
 
 
@@ -140,9 +110,9 @@ def test_a_goal_is_worked_on_without_being_asked(later: Gateway, model: GatedMod
     chat.say(script({"text": "Hello."})).succeeded()
     follower = Follower(chat)
     chat.say("/goal " + script({"text": "Working on the goal."})).succeeded()
-    follower.wait("Working on the goal.")
-    wait_until(lambda: said(shown(chat))[-1] == "Working on the goal.", "the goal's turn")
-    assert [message["role"] for message in shown(chat)].count("user") == 2
+    follower.hears("Working on the goal.")
+    wait_until(lambda: said(history(chat))[-1] == "Working on the goal.", "the goal's turn")
+    assert [message["role"] for message in history(chat)].count("user") == 2
 
 
 def _delivered(gateway: Gateway, chat: Chat) -> bool:
@@ -167,8 +137,8 @@ def test_a_turn_that_a_crash_cut_is_gone_on_with(make_gateway: Callable[..., Gat
     gateway.kill()
     model.open_gate(gate)
     gateway.start()
-    wait_until(lambda: len(said(shown(chat))) == 2, "the resumed turn")
-    messages = shown(chat)
+    wait_until(lambda: len(said(history(chat))) == 2, "the resumed turn")
+    messages = history(chat)
     assert [message["id"] for message in messages if message["role"] == "user"] == [chat.messages[0]["id"], "cut"]
     answer = said(messages)[-1]
     assert [message["role"] for message in messages if message["role"] != "reasoning"][-2:] == ["user", "assistant"]
@@ -183,27 +153,13 @@ def test_a_turn_that_a_crash_cut_is_gone_on_with(make_gateway: Callable[..., Gat
 # --- messages from elsewhere
 
 
-def command(gateway: Gateway, *arguments: str) -> str:
-    """Run `hermes …` as a process of its own, with the gateway's home."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "hermes_cli.main", *arguments],
-        env=gateway.environment(),
-        cwd=gateway.work_dir,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def cron_job(gateway: Gateway, text: str, deliver: str) -> None:
     """A job that says `text` without a model, due at the next tick."""
     name = unique("job")
     scripts = gateway.home / "scripts"
     scripts.mkdir(exist_ok=True)
     (scripts / f"{name}.sh").write_text(f"echo '{text}'\n")
-    command(
+    hermes(
         gateway,
         "cron",
         "create",
@@ -233,10 +189,10 @@ def test_a_cron_job_run_by_hand_delivers_into_a_thread(later: Gateway, model: Ga
     follower = Follower(chat)
     text = unique("cron")
     cron_job(later, text, f"agui:{chat.chat_id}")
-    command(later, "cron", "tick")
-    held = follower.wait(text)
-    assert ids(shown(chat)) == ids(held)
-    assert said(shown(chat))[0] == "Hello." and text in said(shown(chat))[1]
+    hermes(later, "cron", "tick")
+    held = follower.hears(text)
+    assert ids(history(chat)) == ids(held)
+    assert said(history(chat))[0] == "Hello." and text in said(history(chat))[1]
     goes_on(chat, model, "Hello.", said(held)[-1])
 
 
@@ -251,67 +207,59 @@ def test_a_cron_job_of_the_gateway_delivers_into_a_thread_it_has_not_met(
     gateway.stop()
     cron_job(gateway, by_cron, f"agui:{chat.chat_id}")
     gateway.start()
-    wait_until(lambda: any(by_cron in text for text in said(shown(chat))), "the delivery")
+    wait_until(lambda: any(by_cron in text for text in said(history(chat))), "the delivery")
     assert "via live adapter" in (gateway.home / "logs" / "agent.log").read_text()
-    goes_on(chat, model, "Hello.", said(shown(chat))[-1])
+    goes_on(chat, model, "Hello.", said(history(chat))[-1])
 
 
 def test_hermes_send_reaches_the_home_thread(later: Gateway, model: GatedModel) -> None:
     """`hermes send --to agui`: a thread that was never used, then one with a session, which keeps a mirror of it."""
     first, second, third = unique("first"), unique("second"), unique("third")
     home = Chat(later, thread="home")
-    command(later, "send", "--to", "agui", first)
+    hermes(later, "send", "--to", "agui", first)
     wait_until(lambda: httpx.get(f"{later.url}/agui/threads/home").status_code == 200, "the thread")
-    wait_until(lambda: said(shown(home)) == [first], "the first message")
+    wait_until(lambda: said(history(home)) == [first], "the first message")
     listed = httpx.get(f"{later.url}/agui/threads").json()["threads"]
     assert "home" in [thread["threadId"] for thread in listed]
     home.say(script({"text": "I am home."})).succeeded()
     assert said(home.messages) == [first, "I am home."]
     follower = Follower(home)
-    command(later, "send", "--to", "agui", second)
-    held = follower.wait(second)
+    hermes(later, "send", "--to", "agui", second)
+    held = follower.hears(second)
     assert said(held) == [first, "I am home.", second]
     assert second in json.dumps(home.transcript())  # Hermes has it in the session's history: once for the client
-    assert ids(shown(home)) == ids(held)
+    assert ids(history(home)) == ids(held)
     goes_on(home, model, first, "I am home.", second)
     assert second in json.dumps(model.requests[-1])
     # While a turn runs: announced in it at once, a message of its own behind it.
     gate = unique("g")
     run = home.start(script({"text": f"A long {{gate:{gate}}} answer."})).wait_text(gate)
-    command(later, "send", "--to", "agui", third)
+    hermes(later, "send", "--to", "agui", third)
     run.wait(lambda run: third in run.notices(), "the notice")
     model.open_gate(gate)
     home.keep(run.finish()).succeeded()
-    wait_until(lambda: third in said(shown(home)), "the message")
+    wait_until(lambda: third in said(history(home)), "the message")
     # Hermes wrote its mirror into the session while the turn ran, so there it stands before the answer.
-    assert sorted(said(shown(home))[-2:]) == sorted([f"A long {{gate:{gate}}} answer.", third])
+    assert sorted(said(history(home))[-2:]) == sorted([f"A long {{gate:{gate}}} answer.", third])
     told = next(event["value"]["extra"] for event in run.of("CUSTOM") if event["value"].get("text") == third)
-    assert [message["content"] for message in shown(home) if message["id"] == told["messageId"]] == [third]
+    assert [message["content"] for message in history(home) if message["id"] == told["messageId"]] == [third]
 
 
 def test_a_message_that_was_left_while_no_gateway_ran(make_gateway: Callable[..., Gateway], model: GatedModel) -> None:
     gateway = make_gateway(env={"AGUI_HOME_CHANNEL": "local.inbox"})
     gateway.stop()
     text = unique("left")
-    command(gateway, "send", "--to", "agui", text)
+    hermes(gateway, "send", "--to", "agui", text)
     gateway.start()
     inbox = Chat(gateway, thread="inbox")
     wait_until(lambda: httpx.get(f"{gateway.url}/agui/threads/inbox").status_code == 200, "the thread")
-    wait_until(lambda: said(shown(inbox)) == [text], "the message")
+    wait_until(lambda: said(history(inbox)) == [text], "the message")
     goes_on(inbox, model, text)
 
 
 def test_a_message_for_no_thread_is_refused(later: Gateway) -> None:
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "hermes_cli.main", "send", "--to", "agui", "hello"],
-        env=later.environment() | {"AGUI_HOME_CHANNEL": "nobody"},
-        cwd=later.work_dir,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode != 0
-    assert "<principal>.<thread id>" in done.stdout + done.stderr
+    told = hermes(later, "send", "--to", "agui", "hello", fails=True, AGUI_HOME_CHANNEL="nobody")
+    assert "<principal>.<thread id>" in told
 
 
 def test_sethome_makes_a_thread_the_home(make_gateway: Callable[..., Gateway], model: GatedModel) -> None:
@@ -321,5 +269,5 @@ def test_sethome_makes_a_thread_the_home(make_gateway: Callable[..., Gateway], m
     assert not first.notices()  # nobody is bothered with a home channel in a browser tab
     chat.say("/sethome").succeeded()
     text = unique("late")
-    command(gateway, "send", "--to", "agui", text)
-    wait_until(lambda: text in said(shown(chat)), "the message")
+    hermes(gateway, "send", "--to", "agui", text)
+    wait_until(lambda: text in said(history(chat)), "the message")

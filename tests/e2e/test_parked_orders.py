@@ -37,11 +37,6 @@ TOOLS = [COLOR]
 KEY = "a-key-for-the-tests-0123456789"
 
 
-@pytest.fixture
-def chat(gateway: Gateway) -> Chat:
-    return Chat(gateway)
-
-
 def expired(run: Run) -> list[dict[str, Any]]:
     return [event["value"] for event in run.of("CUSTOM") if event["name"] == "hermes.request_expired"]
 

@@ -24,11 +24,6 @@ ITEMS = [
 DONE = [{**ITEMS[0], "status": "completed"}, {**ITEMS[1], "status": "in_progress"}]
 
 
-@pytest.fixture
-def chat(gateway: Gateway) -> Chat:
-    return Chat(gateway)
-
-
 def todo(items: list[dict[str, str]], merge: bool = False, call_id: str = "") -> dict[str, Any]:
     return call("todo", {"todos": items, "merge": merge}, call_id or unique("td"))
 

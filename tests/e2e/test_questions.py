@@ -25,11 +25,6 @@ from tests.e2e.asking import (
 from tests.e2e.helpers import Chat, GatedModel, call, script, unique, wait_until
 
 
-@pytest.fixture
-def chat(gateway: Gateway) -> Chat:
-    return Chat(gateway)
-
-
 def asks(call_id: str, choices: list[str] | None = None, then: str = "Thanks.") -> str:
     arguments: dict[str, Any] = {"question": "Which one?"} | ({"choices": choices} if choices else {})
     return script({"text": "A question.", "tools": [call("clarify", arguments, call_id)]}, {"text": then})

@@ -10,15 +10,13 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-import jsonpatch
 import pytest
 
 from agui_adapter.demo.gateway import Gateway
 from tests.clients import VERSIONS, Version, node, run_agent
 from tests.e2e.attach import Line, Watcher, following, history, lines, request, rest, thread_of, trimmed
-from tests.e2e.helpers import Chat, Event, GatedModel, call, fold, script, unique, wait_until
+from tests.e2e.helpers import Chat, GatedModel, call, fold, patched, script, unique, wait_until
 from tests.e2e.media import png
 
 END = ("RUN_FINISHED", "RUN_ERROR")
@@ -26,16 +24,6 @@ END = ("RUN_FINISHED", "RUN_ERROR")
 
 def positions(frames: list[Line]) -> list[str]:
     return [line.id for line in frames if line.id is not None]
-
-
-def patched(held: Any, events: list[Event]) -> Any:
-    """The state after these events, by a library that is not ours."""
-    for event in events:
-        if event["type"] == "STATE_SNAPSHOT":
-            held = event["snapshot"]
-        elif event["type"] == "STATE_DELTA":
-            held = jsonpatch.apply_patch(held, event["delta"])
-    return held
 
 
 def behind(frames: list[Line], event_id: str) -> list[Line]:

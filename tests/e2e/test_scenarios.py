@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import jsonpatch
 import pytest
 
 from agui_adapter.demo.gateway import Gateway
@@ -22,7 +21,7 @@ from agui_adapter.state import bare, same
 from tests import clients
 from tests.copilot import Runtime, talk, usable
 from tests.e2e.asking import COLOR, asks_client, deletes, idle, requests_of, state, tool_messages, victim
-from tests.e2e.helpers import Chat, Event, GatedModel, Message, call, fold, script, unique, wait_until
+from tests.e2e.helpers import Chat, Event, GatedModel, Message, call, fold, patched, script, unique, wait_until
 from tests.e2e.media import asked, images, part, png, reloaded, text
 from tests.e2e.media import talk as spoken
 from tests.e2e.recorder import Exchange, Recorder
@@ -96,7 +95,7 @@ class Page:
             exchange.check()
         last = self.exchanges[-1]
         assert told(records[-1].messages) == told(fold(last.body["messages"], last.events))
-        assert same(records[-1].state, document(last.body.get("state") or {}, last.events))
+        assert same(records[-1].state, patched(last.body.get("state") or {}, last.events))
         return records
 
     def come_back(self, next_turn: dict[str, Any]) -> tuple[list[Message], clients.RunRecord]:
@@ -144,16 +143,6 @@ def told(messages: Sequence[Message]) -> list[Message]:
         if message["role"] != "activity"
     ]
     return [message for message in kept if set(message) != {"id", "role"}]
-
-
-def document(held: Any, events: Sequence[Event]) -> Any:
-    """The client's state after these events, by a library that is not ours."""
-    for event in events:
-        if event["type"] == "STATE_SNAPSHOT":
-            held = event["snapshot"]
-        elif event["type"] == "STATE_DELTA":
-            held = jsonpatch.apply_patch(held, event["delta"])
-    return held
 
 
 def roles(record: clients.RunRecord) -> list[str]:

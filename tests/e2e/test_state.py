@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
-import jsonpatch
 import pytest
 
 from agui_adapter.demo.gateway import Gateway
@@ -30,15 +29,10 @@ from tests.e2e.asking import (
     tool_messages,
     victim,
 )
-from tests.e2e.helpers import Chat, GatedModel, Run, call, script, unique, wait_until
+from tests.e2e.helpers import Chat, GatedModel, Run, call, patched, script, unique, wait_until
 from tests.e2e.media import part, png
 
 TOOLS = {"read_app_state", "set_app_state"}
-
-
-@pytest.fixture
-def chat(gateway: Gateway) -> Chat:
-    return Chat(gateway)
 
 
 def sets(*changes: dict[str, Any], then: str = "Done.", call_id: str = "", say: str = "") -> str:
@@ -59,10 +53,7 @@ def states(run: Run) -> list[str]:
 
 def after(run: Run, before: Any) -> Any:
     """The client's document after a run that it began with `before`, by a library that is not ours."""
-    held = {} if before is None else before
-    for event in run.of("STATE_SNAPSHOT", "STATE_DELTA"):
-        held = event["snapshot"] if event["type"] == "STATE_SNAPSHOT" else jsonpatch.apply_patch(held, event["delta"])
-    return held
+    return patched({} if before is None else before, run.events)
 
 
 def kept(chat: Chat) -> Any:
@@ -545,15 +536,6 @@ def read_feed(chat: Chat, count: int, **params: Any) -> list[dict[str, Any]]:
     return events
 
 
-def fold(events: list[dict[str, Any]], held: Any) -> Any:
-    for event in events:
-        if event["type"] == "STATE_SNAPSHOT":
-            held = event["snapshot"]
-        elif event["type"] == "STATE_DELTA":
-            held = jsonpatch.apply_patch(held, event["delta"])
-    return held
-
-
 def test_a_reader_that_attaches_gets_the_document(chat: Chat, model: GatedModel) -> None:
     gate = unique("gate")
     held = say(chat, "Hello", {"n": 1})
@@ -574,10 +556,10 @@ def test_a_reader_that_attaches_gets_the_document(chat: Chat, model: GatedModel)
         events = [json.loads(frame.data) for chunk in response.iter_raw() for frame in parser.feed(chunk)]
     chat.keep(run.finish())
     assert [event["type"] for event in events[:2]] == ["RUN_STARTED", "STATE_SNAPSHOT"]
-    assert same(fold(events, {}), kept(chat)) and kept(chat)["n"] == 2
+    assert same(patched({}, events), kept(chat)) and kept(chat)["n"] == 2
     # A client that loaded the thread and goes on from its newest event has the document by deltas.
     behind = read_feed(chat, 1, after=body["turn"]["lastEventId"], once="1")
-    assert same(fold(behind, body["state"]), kept(chat))
+    assert same(patched(body["state"], behind), kept(chat))
 
 
 def test_the_same_run_again_tells_the_same(chat: Chat) -> None:

@@ -10,12 +10,6 @@ import pytest
 from agui_adapter.demo.gateway import Gateway
 from tests.e2e.helpers import Chat, GatedModel, call, script, unique
 
-
-@pytest.fixture
-def chat(gateway: Gateway) -> Chat:
-    return Chat(gateway)
-
-
 # --- text and reasoning
 
 
