@@ -93,6 +93,12 @@ def test_late_reasoning_is_a_block_of_its_own(make_gateway: Callable[..., Gatewa
         ]
         assert spans(run) == SPAN * 2
         chat.assert_as_transcript()
+        # Hermes keeps a step's reasoning as one text: after a reload it stands before the step's answer.
+        assert [(m["role"], m.get("content")) for m in history(chat)[1:]] == [
+            *(("reasoning", f"too {LATE} indeed"), ("assistant", "one two three four")),
+            ("tool", next(iter(run.results().values()))),
+            *(("reasoning", f"again {LATE}"), ("assistant", "five six seven eight")),
+        ]
         assert "MESSAGES_SNAPSHOT" not in chat.say("And?").succeeded().types
 
 

@@ -130,12 +130,12 @@ KINDS = {
     *("REASONING_START", "REASONING_MESSAGE_START", "REASONING_MESSAGE_CONTENT"),
     *("REASONING_MESSAGE_END", "REASONING_END"),
     *("TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"),
-    *("STATE_SNAPSHOT", "STATE_DELTA", "ACTIVITY_SNAPSHOT", "ACTIVITY_DELTA"),
+    *("STATE_DELTA", "ACTIVITY_SNAPSHOT", "ACTIVITY_DELTA"),
 }
 
 
 def test_the_turn_has_all_that_matters(matrix: Matrix) -> None:
-    """Every kind of event but errors, snapshots of messages (a reader that is behind) and subagents' (test_feed)."""
+    """Every kind of event but errors, snapshots (for readers that know less) and subagents': those are in test_feed."""
     types = [line.event["type"] for line in matrix.whole]
     assert set(types) == KINDS
     assert types.count("TOOL_CALL_START") == types.count("TOOL_CALL_RESULT") == 8
