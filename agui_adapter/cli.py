@@ -18,6 +18,7 @@ from agui_adapter import __version__
 COMMANDS = {
     "demo": ("agui_adapter.demo.command", "start a gateway with a scripted model, nothing to configure"),
     "chat": ("agui_adapter.chat", "send one message and print the answer as it comes"),
+    "mcp": ("agui_adapter.mcp_door.command", "be an MCP server on standard input and output, or on SLIM"),
     "check": ("agui_adapter.check", "check an AG-UI event stream against the protocol's rules"),
 }
 
