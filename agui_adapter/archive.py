@@ -280,24 +280,31 @@ class Archive:
     # -- lists --------------------------------------------------------------------------------------------------
 
     async def find(
-        self, principal: str, query: str, *, archived: bool, after: tuple[float, str] | None = None, limit: int = 50
+        self,
+        principal: str,
+        query: str,
+        *,
+        archived: bool,
+        after: tuple[float, str] | None = None,
+        skip: int = 0,
+        limit: int = 50,
     ) -> tuple[list[dict[str, Any]], int]:
-        """A principal's threads, newest first: those behind ``after`` (time of last use, thread id), and how many in
-        all; with ``query`` those that have the words in title or messages."""
-        return await self.run(lambda: self._find(principal, query, archived, after, limit))
+        """A principal's threads, newest first: those behind ``after`` (time of last use, thread id) and ``skip`` more,
+        and how many in all; with ``query`` those that have the words in title or messages."""
+        return await self.run(lambda: self._find(principal, query, archived, after, skip, limit))
 
     def _find(
-        self, principal: str, query: str, archived: bool, after: tuple[float, str] | None, limit: int
+        self, principal: str, query: str, archived: bool, after: tuple[float, str] | None, skip: int, limit: int
     ) -> tuple[list[dict[str, Any]], int]:
         records = self.store.threads(principal, archived=archived)
         if query:
             hits, sessions = self.sessions.search(query), self.sessions.of_chats({one.chat_id for one in records})
             records = [one for one in records if self._meets(one, sessions.get(one.chat_id, ""), query, hits)]
         records.sort(key=lambda one: (-one.updated, one.thread_id))
-        place = 0
+        place = skip
         if after is not None:
             mark = (-after[0], after[1])
-            place = sum((-one.updated, one.thread_id) <= mark for one in records)
+            place += sum((-one.updated, one.thread_id) <= mark for one in records)
         page = records[place : place + limit]
         sessions = self.sessions.of_chats({one.chat_id for one in page})
         return [self._told(one, sessions.get(one.chat_id, "")) for one in page], len(records)
@@ -336,6 +343,17 @@ class Archive:
         return thread.seen
 
     # -- changes ------------------------------------------------------------------------------------------------
+
+    async def create(self, thread: Thread, title: str, system: str) -> None:
+        """Remember a thread before its first message."""
+
+        def work() -> None:
+            self.store.touch_thread(thread.chat_id, thread.principal.id, thread.thread_id)
+            self.store.set_thread(thread.chat_id, title=title)
+            self.store.set_system(thread.chat_id, system)
+            thread.system, thread.seen = system, True
+
+        await self.run(work)
 
     def later(self, work: Callable[[], None]) -> None:
         """Do blocking work after what was handed over before; returns at once."""

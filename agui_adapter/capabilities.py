@@ -32,6 +32,7 @@ from . import __version__
 from .config import Settings
 from .encode import clean, dumps
 from .hermes.abilities import Abilities, abilities
+from .operation import operation
 
 if TYPE_CHECKING:
     from .server import Server
@@ -53,8 +54,11 @@ class Capabilities:
         self._asked_at = 0.0
         self._lock = asyncio.Lock()
 
+    @operation("ag-ui", reply=dict[str, Any])
     async def get(self, request: web.Request) -> web.Response:
-        """A caller without access to the agent is told how to talk to it, and nothing of what it can do."""
+        """AG-UI's AgentCapabilities, true for this configuration and caller.
+
+        A caller without access to the agent is told how to talk to it, and nothing of what it can do."""
         adapter = self._server.adapter
         principal = self._server.principal(request)
         source = adapter.build_source(

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from .errors import AguiError
 from .files import PREFIX
+from .operation import Query, operation
 from .store import FileRecord
 
 if TYPE_CHECKING:
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 _SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp", "text/plain", "application/pdf"})
 _POLICY = "sandbox; default-src 'none'"
 _CACHE_SECONDS = 3600
+
+
+_ERRORS = ("no_such_file", "file_expired")
+_ALSO = {206: None, 304: None, 416: None}
+
+
+class FileQuery(Query):
+    """What a signed link holds."""
+
+    expires: str = ""
+    signature: str = ""
 
 
 def add_routes(app: web.Application, server: Server) -> None:
@@ -37,8 +49,9 @@ class FileRoutes:
     def __init__(self, server: Server) -> None:
         self._server = server
 
+    @operation("ag-ui", query=FileQuery, reply=str, media="application/octet-stream", errors=_ERRORS, also=_ALSO)
     async def get(self, request: web.Request) -> web.StreamResponse:
-        """The file. 401 without key and link, 404 for another's or none, 410 when its time is over."""
+        """A file that the agent sent, or a user's own. A signed link needs no token; ranges are answered."""
         files = getattr(self._server.adapter, "files", None)
         if files is None:
             raise AguiError(503, "starting", "The gateway is still starting; try again soon.", retry_after=5)

@@ -16,16 +16,31 @@ from .errors import AguiError
 from .feed import Feed, past, position
 from .hermes.actions import Actions
 from .hermes.observe import Session
-from .inputs import MAX_ID_CHARS
 from .observe import session_id
-from .replies import millis, number, reply
+from .operation import EVENT_STREAM, operation, parsed, queried
+from .replies import millis, reply
 from .run import wait_ready
 from .session import Principal, Thread
-from .thread_routes import MAX_PAGE, MAX_TITLE, PAGE
+from .shapes import (
+    STREAMS,
+    TAG,
+    EventsQuery,
+    ObservedBranch,
+    ObservedBranched,
+    ObservedDetail,
+    ObservedPage,
+    ObservedQuery,
+    Resume,
+    Resumed,
+)
 
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
     from .server import Server
+
+
+_HIDDEN = ("not_found",)
+_ONE = ("not_found", "no_such_session")
 
 
 def add_routes(app: web.Application, server: Server) -> None:
@@ -77,12 +92,13 @@ class ObserveRoutes:
 
     # -- looking ------------------------------------------------------------------------------------------------
 
+    @operation(TAG, query=ObservedQuery, reply=ObservedPage, errors=_HIDDEN)
     async def list(self, request: web.Request) -> web.Response:
-        """``?limit=&before=&q=&platform=``: newest first; ``before`` is the ``next`` of the page before."""
+        """List the gateway's sessions of every platform, newest first."""
         await self._owner(request)
-        limit = number(request.query.get("limit"), PAGE, MAX_PAGE, "limit")
-        start = number(request.query.get("before"), 0, 10**9, "before")
-        query, platform = request.query.get("q", "").strip().lower(), request.query.get("platform", "").strip().lower()
+        asked = queried(ObservedQuery, request.query)
+        limit, start = asked.limit, asked.before
+        query, platform = asked.q.strip().lower(), asked.platform.strip().lower()
         others = self._adapter.others
 
         def work() -> tuple[list[Session], int]:
@@ -96,6 +112,7 @@ class ObserveRoutes:
         following = start + limit if start + limit < total else None
         return reply({"sessions": [_summary(one) for one in page], "total": total, "next": following})
 
+    @operation(TAG, reply=ObservedDetail, errors=_ONE)
     async def get(self, request: web.Request) -> web.Response:
         """One session: its messages, and the turn that runs now with its newest event's id."""
         await self._owner(request)
@@ -110,6 +127,7 @@ class ObserveRoutes:
         }
         return reply(body)
 
+    @operation(TAG, query=EventsQuery, reply=str, media=EVENT_STREAM, errors=(*_ONE, *STREAMS))
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Watch a session, as a thread's own event feed; what is watched does not notice."""
         await self._owner(request)
@@ -131,15 +149,21 @@ class ObserveRoutes:
 
     # -- taking part --------------------------------------------------------------------------------------------
 
+    @operation(
+        TAG,
+        body=ObservedBranch,
+        optional=True,
+        reply=ObservedBranched,
+        status=201,
+        errors=(*_ONE, "thread_exists", "nothing_to_branch"),
+    )
     async def branch(self, request: web.Request) -> web.Response:
-        """``{threadId?, title?}``: copy the conversation into a thread that was never used."""
+        """Copy the conversation into a thread that was never used."""
         owner = await self._owner(request)
         session = await self._session(request)
-        body = await self._server.json(request, optional=True)
-        title = body.get("title", "")
-        if not isinstance(title, str) or len(title) > MAX_TITLE:
-            raise AguiError(422, "invalid_input", f"title must be a text of at most {MAX_TITLE} characters.")
-        adapter, original, thread = self._adapter, await self._thread(session), self._target(owner, body)
+        asked = parsed(ObservedBranch, await self._server.json(request, optional=True))
+        title = asked.title
+        adapter, original, thread = self._adapter, await self._thread(session), self._target(owner, asked.thread_id)
         async with thread.lock:
             if thread.current is not None or await adapter.archive.known(thread):
                 raise AguiError(409, "thread_exists", "A branch needs a new thread; leave threadId out to get one.")
@@ -154,14 +178,22 @@ class ObserveRoutes:
             told = await self._taken(thread)
         return reply(told | {"title": made, "branchedFrom": session.id}, 201)
 
+    @operation(
+        TAG,
+        body=Resume,
+        optional=True,
+        reply=Resumed,
+        errors=(*_ONE, "same_session", "thread_busy", "cannot_resume"),
+    )
     async def resume(self, request: web.Request) -> web.Response:
-        """``{threadId?}``: go on with the session itself in a thread, with its memory and history.
+        """Go on with the session itself in a thread, with its memory and history.
 
         The session that the thread had before is ended, as ``/resume`` does; it stays in Hermes's database.
         """
         owner = await self._owner(request)
         session = await self._session(request)
-        thread = self._target(owner, await self._server.json(request, optional=True))
+        asked = parsed(Resume, await self._server.json(request, optional=True))
+        thread = self._target(owner, asked.thread_id)
         adapter = self._adapter
         source, key = adapter.source_of(thread), adapter.key_of(thread)
         if key == session.key:
@@ -183,10 +215,7 @@ class ObserveRoutes:
         )
         return reply(told | {"sharedWith": [_summary(one) for one in shared], "notice": notice if shared else ""})
 
-    def _target(self, owner: Principal, body: dict[str, Any]) -> Thread:
-        thread_id = body.get("threadId", "")
-        if not isinstance(thread_id, str) or len(thread_id) > MAX_ID_CHARS:
-            raise AguiError(422, "invalid_input", f"threadId must be a text of at most {MAX_ID_CHARS} characters.")
+    def _target(self, owner: Principal, thread_id: str) -> Thread:
         return self._adapter.threads.get(owner, thread_id or str(uuid.uuid4()))
 
     async def _taken(self, thread: Thread) -> dict[str, Any]:

@@ -6,12 +6,14 @@ import os
 import platform
 import time
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from aiohttp import web
+from pydantic import BaseModel
 
 from . import __version__
 from .errors import AguiError
+from .operation import operation
 from .replies import reply
 
 if TYPE_CHECKING:
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
     from .server import Server
 
 _LIBRARIES = ("hermes-agent", "ag-ui-protocol", "aiohttp", "pydantic", "mcp")
+
+
+class Health(BaseModel):
+    """Whether it lives. 503 while it starts."""
+
+    status: Literal["ok", "starting"]
+    version: str
 
 
 def add_routes(app: web.Application, server: Server) -> None:
@@ -41,6 +50,7 @@ class OperatorRoutes:
     def _adapter(self) -> AguiAdapter:
         return self._server.adapter
 
+    @operation("server", reply=Health, also={503: Health}, public=True)
     async def health(self, request: web.Request) -> web.Response:
         """Liveness and nothing else: no secrets, no counts."""
         ready = self._adapter.ready
@@ -51,6 +61,7 @@ class OperatorRoutes:
         if not self._server.principal(request, "admin").trusted:
             raise AguiError(403, "owner_only", "This is for the holder of the operator's key (AGUI_API_KEY).")
 
+    @operation("server", reply=dict[str, Any], errors=("owner_only",))
     async def detailed(self, request: web.Request) -> web.Response:
         """How the server does: counts, versions, what is kept. For the owner."""
         self._owner(request)
@@ -73,6 +84,7 @@ class OperatorRoutes:
         }
         return reply(body)
 
+    @operation("server", reply=str, media="text/plain", errors=("owner_only", "not_installed"))
     async def metrics(self, request: web.Request) -> web.Response:
         """For a Prometheus server: by the owner's key, or for everybody (agui.metrics)."""
         if self._server.settings.metrics == "owner":

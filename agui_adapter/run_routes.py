@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ag_ui.core import RunAgentInput
 from aiohttp import web
 
 from .answers import (
@@ -28,10 +29,12 @@ from .answers import (
     tell_agent,
     typed_answer,
 )
+from .error_codes import RUN_ERRORS
 from .errors import AguiError
 from .events import AguiStream
 from .history import Message, without_reasoning
 from .inputs import NewInput, RunInput, has_media, new_input, parse
+from .operation import EVENT_STREAM, operation
 from .principal import Principal
 from .reconcile import Plan, known_beginning, plan, snapshot_of, transcript
 from .requests import Answer, Pending
@@ -76,6 +79,14 @@ class Runs:
     def _adapter(self) -> AguiAdapter:
         return self._server.adapter
 
+    @operation(
+        "ag-ui",
+        body=RunAgentInput,
+        reply=str,
+        media=EVENT_STREAM,
+        errors=RUN_ERRORS,
+        takes={"Idempotency-Key": "The same key and body replays the run; `runId` and body do too."},
+    )
     async def post(self, request: web.Request) -> web.StreamResponse:
         """One run: RunAgentInput in, AG-UI events out."""
         adapter, settings = self._adapter, self._server.settings

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from aiohttp import web
 
-from . import action_routes, capabilities, file_routes, observe_routes, operator_routes, run_routes, thread_routes
+from . import (
+    action_routes,
+    capabilities,
+    file_routes,
+    observe_routes,
+    openapi,
+    operator_routes,
+    run_routes,
+    thread_routes,
+)
 from .access_log import log_request
 from .auth import check_host, check_origin, principal_of
 from .config import Settings
@@ -28,6 +37,7 @@ from .limits import Limits, check_depth
 from .mcp_door import bridge as mcp_bridge
 from .metrics import Gauges, Metrics, available
 from .problems import error_response
+from .rest import sessions
 from .session import Principal, Scope
 
 if TYPE_CHECKING:
@@ -71,8 +81,8 @@ class Server:
         self.view = View(settings.reasoning, settings.tool_output, settings.steps)
         self.port = settings.port
 
-    async def start(self) -> None:
-        """Bind and serve. Raises OSError when the port is taken."""
+    def application(self) -> web.Application:
+        """All routes, with what stands before them."""
         app = web.Application(
             client_max_size=self.settings.max_body_bytes, middlewares=[self._watch, self._errors, self._admission]
         )
@@ -85,6 +95,13 @@ class Server:
         observe_routes.add_routes(app, self)
         operator_routes.add_routes(app, self)
         mcp_bridge.add_routes(app, self)
+        sessions.add_routes(app, self)
+        openapi.add_routes(app)
+        return app
+
+    async def start(self) -> None:
+        """Bind and serve. Raises OSError when the port is taken."""
+        app = self.application()
         # handler_cancellation: a reader leaves when its socket does.
         self._runner = web.AppRunner(
             app,

@@ -11,26 +11,37 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from .answers import tool_answer
 from .errors import AguiError
 from .feed import Feed, past, position
-from .hermes.actions import Actions, is_command
-from .inputs import MAX_ID_CHARS
 from .interrupts import describe
+from .operation import EVENT_STREAM, operation, parsed, queried
 from .principal import Scope
-from .replies import millis, number, reply
-from .requests import read_answer
-from .run import end_turn, wait_ready
+from .replies import millis, reply
+from .run import wait_ready
 from .session import Thread
+from .shapes import (
+    CLOSED,
+    GONE,
+    STREAMS,
+    TAG,
+    Answered,
+    EventsQuery,
+    Steered,
+    SteerText,
+    ThreadDeleted,
+    ThreadDetail,
+    ThreadPatch,
+    ThreadPatched,
+    ThreadsPage,
+    ThreadsQuery,
+    ThreadStopped,
+)
 from .state import for_clients
+from .thread_actions import ThreadActions
 
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
     from .server import Server
-
-PAGE = 50
-MAX_PAGE = 200
-MAX_TITLE = 200
 
 
 def add_routes(app: web.Application, server: Server) -> None:
@@ -62,6 +73,7 @@ class ThreadRoutes:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._actions = ThreadActions(server)
 
     @property
     def _adapter(self) -> AguiAdapter:
@@ -69,15 +81,15 @@ class ThreadRoutes:
 
     # -- looking ------------------------------------------------------------------------------------------------
 
+    @operation(TAG, query=ThreadsQuery, reply=ThreadsPage)
     async def list(self, request: web.Request) -> web.Response:
-        """``?limit=&before=&q=&archived=``: newest first; ``before`` is the ``next`` of the page before."""
+        """List the caller's threads, the one used last first."""
         principal = self._server.principal(request)
-        await wait_ready(self._adapter, self._server.settings.start_wait_seconds)
-        limit = number(request.query.get("limit"), PAGE, MAX_PAGE, "limit")
-        after = cursor(request.query.get("before", ""))
-        archived = request.query.get("archived", "") in ("1", "true")
+        await self._actions.ready()
+        asked = queried(ThreadsQuery, request.query)
+        limit, archived = asked.limit, asked.archived in ("1", "true")
         page, total = await self._adapter.archive.find(
-            principal.id, request.query.get("q", "").strip(), archived=archived, after=after, limit=limit + 1
+            principal.id, asked.q.strip(), archived=archived, after=cursor(asked.before), limit=limit + 1
         )
         following = page_end(page[limit - 1]) if 0 < limit < len(page) else None
         threads = [self._summary(one) for one in page[:limit]]
@@ -92,16 +104,10 @@ class ThreadRoutes:
             "updatedAt": millis(told["updated"]),
             "messageCount": told["messages"],
             "archived": told["archived"],
-            "status": self._status(thread),
+            "status": self._actions.status(thread),
         }
 
-    def _status(self, thread: Thread | None) -> str:
-        turn = thread.current if thread is not None else None
-        if turn is None:
-            return "idle"
-        waits = self._adapter.requests.parked(turn) or self._adapter.holds_only(turn)
-        return "parked" if waits else "running"
-
+    @operation(TAG, reply=ThreadDetail, errors=GONE)
     async def get(self, request: web.Request) -> web.Response:
         """One thread: its messages, what is open, and the turn that runs now with its newest event's id."""
         thread = await known(self._server, request)
@@ -119,23 +125,25 @@ class ThreadRoutes:
             "createdAt": millis(info["created"]),
             "updatedAt": millis(info["updated"]),
             "archived": info["archived"],
-            "status": self._status(thread),
+            "status": self._actions.status(thread),
             "messages": messages,
             "turn": {"id": turn.id, "lastEventId": f"{turn.id}.{last}"} if turn is not None else None,
             "requests": [describe(asked) for asked in waiting],
-            "usage": await self._usage(thread),
+            "usage": await self._actions.usage(thread),
             "state": {} if state is None else for_clients(state),
         }
         return reply(body)
 
-    async def _usage(self, thread: Thread) -> dict[str, Any]:
-        archive, bridge = self._adapter.archive, self._adapter.bridge
-        key = bridge.session_key(self._adapter.source_of(thread))
-        actions, agent = Actions(self._adapter.gateway_runner, archive.sessions), bridge.cached_agent(key)
-        return await archive.run(lambda: actions.usage(archive.sessions.session_id(key), agent))
-
+    @operation(
+        TAG,
+        query=EventsQuery,
+        reply=str,
+        media=EVENT_STREAM,
+        errors=(*GONE, *STREAMS),
+        takes={"Last-Event-ID": "Where the stream broke off; `after` comes first."},
+    )
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Follow a thread: ``Last-Event-ID`` or ``?after=`` goes on from there, ``?once=1`` ends with the turn.
+        """Follow a thread as AG-UI events: everything that happens, run after run.
 
         Without a position a reader gets the conversation as a snapshot, then everything that happens.
         """
@@ -155,82 +163,56 @@ class ThreadRoutes:
 
     # -- changing -----------------------------------------------------------------------------------------------
 
+    @operation(TAG, body=ThreadPatch, reply=ThreadPatched, errors=GONE)
     async def patch(self, request: web.Request) -> web.Response:
-        """Rename (``title``) or put aside (``archived``)."""
+        """Rename a thread (`title`) or put it aside (`archived`)."""
         thread = await known(self._server, request)
-        body = await self._server.json(request)
-        title, archived = body.get("title"), body.get("archived")
-        if title is not None and not (isinstance(title, str) and title.strip() and len(title) <= MAX_TITLE):
-            raise AguiError(422, "invalid_input", f"title must be a text of 1 to {MAX_TITLE} characters.")
-        if archived is not None and not isinstance(archived, bool):
-            raise AguiError(422, "invalid_input", "archived must be true or false.")
-        if title is None and archived is None:
+        asked = parsed(ThreadPatch, await self._server.json(request))
+        if asked.title is None and asked.archived is None:
             raise AguiError(422, "invalid_input", "Give a title, archived, or both.")
-        await self._adapter.archive.change(thread, title=title.strip() if title else None, archived=archived)
+        title = asked.title.strip() if asked.title else None
+        await self._adapter.archive.change(thread, title=title, archived=asked.archived)
         info = await self._adapter.archive.info(thread)
         return reply({"threadId": thread.thread_id, "title": info["title"], "archived": info["archived"]})
 
+    @operation(TAG, reply=ThreadDeleted, errors=GONE)
     async def delete(self, request: web.Request) -> web.Response:
         """Delete a thread with its Hermes session. A turn that runs is stopped first."""
         thread = await known(self._server, request)
-        async with thread.lock:
-            await self._end(thread, "The user deleted the thread.")
-            await self._adapter.archive.delete(thread)
-            self._adapter.threads.drop(thread)
-            for turn in thread.turns.values():  # the sweep, which forgets others, no longer meets them
-                self._adapter.requests.forget(turn)
+        await self._actions.delete(thread)
         return reply({"threadId": thread.thread_id, "deleted": True})
 
+    @operation(TAG, reply=ThreadStopped, errors=GONE)
     async def stop(self, request: web.Request) -> web.Response:
         """Stop the thread's turn at once, running or parked. Idempotent."""
         thread = await known(self._server, request)
-        return reply({"threadId": thread.thread_id, "stopped": await self._end(thread, "The user stopped the turn.")})
+        return reply({"threadId": thread.thread_id, "stopped": await self._actions.stop(thread)})
 
-    async def _end(self, thread: Thread, reason: str) -> bool:
-        turn = thread.current
-        if turn is None:
-            return False
-        await end_turn(self._adapter, turn, self._server.settings.interrupt_wait_seconds, reason)
-        return True
-
+    @operation(
+        TAG,
+        body=SteerText,
+        reply=Steered,
+        status=202,
+        errors=(*GONE, "run_not_accepting_steer", "command_not_steerable"),
+    )
     async def steer(self, request: web.Request) -> web.Response:
-        """``{text, messageId?}``: the running turn's model sees it with its next tool result; 409 when none takes it.
+        """Give the running turn a text that its model sees with the next tool result; 409 when none takes it.
 
         Text that comes too late for that is answered in a further turn, as the user's message of that id.
         """
         thread = await known(self._server, request)
-        body = await self._server.json(request)
-        text = body.get("text")
-        if not isinstance(text, str) or not text.strip():
-            raise AguiError(422, "invalid_input", "text must be a text that is not empty.")
-        message_id = body.get("messageId", "")
-        if not isinstance(message_id, str) or len(message_id) > MAX_ID_CHARS:
-            raise AguiError(422, "invalid_input", f"messageId must be a text of at most {MAX_ID_CHARS} characters.")
-        if is_command(text):  # read by the model it is only text, and as a further turn Hermes throws it away
-            raise AguiError(422, "command_not_steerable", "This is a slash command: send it as a message of its own.")
-        turn = thread.current
-        if turn is None or self._adapter.requests.parked(turn) or not self._adapter.steer(turn, text, message_id):
-            raise AguiError(409, "run_not_accepting_steer", "No turn is running that could take it; send a message.")
+        asked = parsed(SteerText, await self._server.json(request))
+        turn = self._actions.steer(thread, asked.text, asked.message_id)
         return reply({"threadId": thread.thread_id, "turnId": turn.id, "steered": True}, 202)
 
+    @operation(TAG, body=dict[str, Any], reply=Answered, errors=(*GONE, "no_such_request", "invalid_answer", *CLOSED))
     async def answer(self, request: web.Request) -> web.Response:
-        """Answer one open request; 404 unknown, 409 no longer open, 422 a payload that is no answer."""
+        """Answer one open request, with what its `responseSchema` says."""
         principal = self._server.principal(request, "read")  # what is asked decides which scope the answer needs
         thread = await known(self._server, request, "read")
-        requests = self._adapter.requests
-        pending = requests.find(list(thread.turns.values()), request.match_info["request_id"])
-        if pending is None:
-            raise AguiError(404, "no_such_request", "There is no such request on this thread.")
         payload = await self._server.json(request)
-        if pending.request.kind == "client_tool":
-            content, error = payload.get("content", ""), payload.get("error", "")
-            if not isinstance(error, str) or not isinstance(content, (str, list)) or not (content or error):
-                raise AguiError(422, "invalid_answer", "Answer with content (a text or parts) or error (a text).")
-            answer = tool_answer({"content": content, "error": error})
-        else:
-            answer = read_answer(pending.request, payload, cancelled=payload.get("status") == "cancelled")
-        counted = requests.answer(pending, answer, principal)
-        requests.still_parked(pending.turn)
+        turns, wanted = list(thread.turns.values()), request.match_info["request_id"]
+        pending, counted = self._actions.answer(principal, turns, wanted, payload)
         return reply({"requestId": pending.request.id, "status": "answered" if counted else "repeated"})
 
 

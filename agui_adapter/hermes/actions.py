@@ -200,6 +200,16 @@ class Actions:
         agent = record.get("agent") if record is not None else None
         return agent is not None and bool(agent.steer(text))
 
+    def delegation(self) -> dict[str, Any]:
+        """Hermes's rules for delegation now (the TUI's ``delegation.status``): paused, how deep, how many at once."""
+        from tools import delegate_tool
+
+        return {
+            "paused": bool(delegate_tool.is_spawn_paused()),
+            "max_spawn_depth": int(delegate_tool._get_max_spawn_depth()),
+            "max_concurrent_children": int(delegate_tool._get_max_concurrent_children()),
+        }
+
     # -- background processes -----------------------------------------------------------------------------------
 
     def processes(self, session_key: str) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from aiohttp import web
 
 from ..errors import AguiError
 from ..limits import check_depth
+from ..operation import operation
 from ..problems import error_response
 from ..replies import reply
 from ..session import Principal
@@ -179,6 +180,7 @@ class McpDoor:
 
     # -- requests -----------------------------------------------------------------------------------------------
 
+    @operation("mcp", reply=dict[str, Any], public=True)
     async def metadata(self, request: web.Request) -> web.Response:
         """Protected resource metadata (RFC 9728): tokens come from this server's operator, in a header."""
         return reply(
