@@ -115,7 +115,7 @@ def talk(gates: list[str]) -> str:
 def record(wire: Wire, model: GatedModel, watch: Callable[[str], None]) -> dict[str, list[Any]]:
     """What the platform was told to show in one conversation, with names that do not depend on the run.
 
-    Each text comes as one delta between two gates: of several, the gateway's clock would decide how many edits are made.
+    Each text comes as one delta between two gates: of several, the edits made would depend on the gateway's clock.
     """
     chat, gates = unique("c"), [unique("g") for _ in range(4)]
     wire.say(chat, talk(gates))
