@@ -60,13 +60,15 @@ class Fact:
 
     ``calls``: ids on the wire, where a provider left them out or repeated them. ``client``: those that the client
     itself ran. ``reasoning``: the message id of its reasoning. ``text``: what was said, where the history keeps
-    something else (None: it keeps the same).
+    something else (None: it keeps the same). ``before``: messages that the row's text began as, since the model thought
+    in between; each with id, text, and id and text of the reasoning in front of it.
     """
 
     calls: Sequence[str] = ()
     client: Sequence[str] = ()
     reasoning: str = ""
     text: str | None = None
+    before: Sequence[Sequence[str]] = ()
 
 
 @dataclass(frozen=True)
@@ -204,8 +206,14 @@ def _assistant(row: Row, told: Told, used: set[str], waiting: list[tuple[str, st
     streamed, fact = row.id in told.ids, told.facts.get(row.id, Fact())
     wire = told.ids.get(row.id) or f"row-{row.id}"
     made: list[Message] = []
-    if row.reasoning and (fact.reasoning or not streamed):  # some providers' is kept, but never streamed
-        made.append({"id": fact.reasoning or f"{wire}-reasoning", "role": "reasoning", "content": row.reasoning})
+    thought = row.reasoning
+    for message_id, said, thought_id, earlier in fact.before:
+        if thought_id:
+            made.append({"id": thought_id, "role": "reasoning", "content": earlier})
+            thought = thought.strip().removeprefix(earlier.strip())
+        made.append({"id": message_id, "role": "assistant", "content": said})
+    if thought and (fact.reasoning or not streamed):  # some providers' is kept, but never streamed
+        made.append({"id": fact.reasoning or f"{wire}-reasoning", "role": "reasoning", "content": thought})
     message: Message = {"id": wire, "role": "assistant"}
     text = row.content if fact.text is None else fact.text
     if text:
@@ -280,7 +288,7 @@ def _limited(content: Any, sight: Sight) -> Any:
 def as_json(fact: Fact) -> str:
     """A fact for the store; empty when there is nothing to say."""
     kept: dict[str, Any] = {} if fact.text is None else {"text": fact.text}
-    for name in ("calls", "client", "reasoning"):
+    for name in ("calls", "client", "reasoning", "before"):
         if value := getattr(fact, name):
             kept[name] = value if isinstance(value, str) else list(value)
     return json.dumps(kept, ensure_ascii=False) if kept else ""

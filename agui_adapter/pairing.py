@@ -1,13 +1,14 @@
 """Which message on the wire is which row of Hermes's: found once, when a turn has ended. Pure.
 
 By the calls' ids where there are any, else by order and text: a provider may repeat ids or leave them out, a plugin may
-change a text after the history has it, an answer that was cut is two rows and one message.
+change a text after the history has it, an answer that was cut is two rows and one message, an answer that the model
+interrupted by thinking one row and several messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .history import Fact, Message, Row, claimed
 
@@ -19,6 +20,7 @@ class Streamed:
     messages: Sequence[Message] = ()
     reasoning: Mapping[str, str] = field(default_factory=dict)  # assistant message id → reasoning message id
     client_calls: Collection[str] = ()
+    thoughts: Mapping[str, str] = field(default_factory=dict)  # reasoning message id → its text
 
 
 @dataclass
@@ -64,10 +66,20 @@ def pair(rows: Sequence[Row], streamed: Streamed, user_ids: Sequence[str], *, wh
             if place is None:
                 waiting = [(call["id"], call["id"]) for call in row.calls]
                 continue
+            begins = _begins(row, steps, at + bool(cut), place)
             settled(at)
             at = place + 1
             waiting = _keep_step(found, row, steps[place], streamed)
+            _keep_before(found, row, steps[begins:place], streamed)
         else:
+            parts = _parts(row, steps, at + bool(cut))
+            if parts is not None:
+                settled(at)
+                begins, at = parts[0], parts[1] + 1
+                found.ids[row.id] = steps[parts[1]]["id"]
+                _keep_text(found, [row], steps[parts[1]], streamed)
+                _keep_before(found, row, steps[begins : parts[1]], streamed)
+                continue
             last = whole and not any(later.role == "assistant" for later in own[index + 1 :])
             match = _text(row, steps, at, "".join(_bare(one.content) for one in cut), last)
             if match is None:
@@ -111,6 +123,41 @@ def _keep_text(found: Paired, rows: Sequence[Row], message: Message, streamed: S
         fact = Fact(reasoning=reasoning if first else "", text=(text if first else "") if other else None)
         if fact.reasoning or fact.text is not None:
             found.facts[row.id] = fact
+
+
+def _keep_before(found: Paired, row: Row, messages: Sequence[Message], streamed: Streamed) -> None:
+    """Remember the messages that a row's text began as."""
+    made = []
+    for message in messages:
+        thought = streamed.reasoning.get(message["id"], "")
+        made.append((message["id"], message["content"], thought, streamed.thoughts.get(thought, "")))
+    if made:
+        found.facts[row.id] = replace(found.facts.get(row.id, Fact()), before=made)
+
+
+def _begins(row: Row, steps: Sequence[Message], at: int, place: int) -> int:
+    """The first of the streamed messages that together say what the row says, the last of them being ``place``."""
+    bare, said = _bare(row.content), _bare(str(steps[place].get("content") or ""))
+    for begin in range(place - 1, at - 1, -1):
+        if steps[begin].get("toolCalls") or said == bare:
+            break
+        said = _bare(str(steps[begin].get("content") or "")) + said
+        if said == bare:
+            return begin
+    return place
+
+
+def _parts(row: Row, steps: Sequence[Message], at: int) -> tuple[int, int] | None:
+    """The first and the last of several streamed messages that together say what a row without calls says."""
+    for place in range(at, len(steps)):
+        if steps[place].get("toolCalls"):
+            continue
+        if _bare(str(steps[place].get("content") or "")) == _bare(row.content):
+            return None
+        begin = _begins(row, steps, at, place)
+        if begin < place:
+            return begin, place
+    return None
 
 
 def _step(row: Row, steps: Sequence[Message], at: int) -> int | None:

@@ -98,8 +98,10 @@ def _stretches(events: Sequence[StreamEvent]) -> list[tuple[Message, str]]:
 def streamed_by(turn: Turn) -> Streamed:
     """What pairing needs to know of it."""
     reasoning: dict[str, str] = {}
+    thoughts: dict[str, str] = {}
     for stretch, anchor in _stretches(turn.log.events()):
         if anchor and stretch["content"]:
             reasoning.setdefault(anchor, stretch["id"])
+            thoughts[stretch["id"]] = stretch["content"]
     client = {event.call_id for event in turn.log.events() if isinstance(event, ToolCall) and event.client}
-    return Streamed(kept_messages(turn), reasoning, client)
+    return Streamed(kept_messages(turn), reasoning, client, thoughts)

@@ -666,6 +666,36 @@ def test_a_cut_answer_that_went_on() -> None:
     assert found.facts == {1: Fact(reasoning="r1", text="Half of an answer."), 3: Fact(text="")}
 
 
+@pytest.mark.parametrize("calls", [(), (call("c1"),)], ids=["text", "calls"])
+def test_an_answer_that_thinking_interrupted_is_several_messages(calls: tuple[dict[str, Any], ...]) -> None:
+    """Hermes keeps one text and one reasoning of a request; a client was told each stretch in its place."""
+    rows = [
+        row(1, "user", "go"),
+        row(2, "assistant", "one two\n\nthree four", *calls, reasoning="Hm. Aha. So."),
+        *([row(3, "tool", "out", call_id="c1")] if calls else []),
+        row(4, "assistant", "The end."),
+    ]
+    messages = [
+        said("m1", "one "),
+        said("m2", "two "),
+        said("m3", "three four", *calls),
+        *([result("t1", "c1")] if calls else []),
+        said("m4", "The end."),
+    ]
+    streamed = Streamed(messages, {"m2": "r1", "m3": "r2"}, (), {"r1": "Hm. ", "r2": "Aha. So."})
+    found = pair(rows, streamed, ["u1"])
+    assert found.ids == {1: "u1", 2: "m3", **({3: "t1"} if calls else {}), 4: "m4"}
+    kept = Told(ids=found.ids, facts={number: from_json(as_json(fact)) for number, fact in found.facts.items()})
+    made = messages_of(rows, kept)
+    thoughts = [{"id": f"r{n}", "role": "reasoning", "content": text} for n, text in ((1, "Hm. "), (2, "Aha. So."))]
+    plain = [{**message, "content": message.get("content", "").strip()} for message in made]
+    assert plain == [
+        user("u1", "go"),
+        *(said("m1", "one"), {**thoughts[0], "content": "Hm."}, said("m2", "two"), thoughts[1]),
+        *({**message, "content": message["content"].strip()} for message in messages[2:]),
+    ]
+
+
 def test_hermes_words_for_a_stopped_turn_are_not_taken_for_the_text_that_was_streamed() -> None:
     rows = [row(1, "user", "go"), row(2, "assistant", "Operation interrupted.")]
     found = pair(rows, Streamed([said("m1", "A part of")]), ["u1"], whole=False)
@@ -685,5 +715,7 @@ def test_pairing_never_raises_and_gives_only_ids_that_were_streamed(drawn: list[
     found = pair(rows, Streamed(streamed), ["u1"], whole=whole)
     assert set(found.ids.values()) <= {message["id"] for message in streamed} | {"u1"}
     by_id = {one.id: one for one in rows}
+    told = [message_id for fact in found.facts.values() for message_id, *_ in fact.before]
+    assert len(set(told)) == len(told) and not set(told) & set(found.ids.values())
     for number, fact in found.facts.items():
         assert len(fact.calls) in (0, len(by_id[number].calls))
