@@ -23,7 +23,7 @@ from gateway.platforms.base import MessageEvent, ProcessingOutcome, SendResult
 from gateway.session import SessionSource
 from gateway.stream_events import Commentary, GatewayNotice, MessageChunk, MessageStop, ToolCallChunk
 
-from . import attachments, media_out
+from . import attachments, devices, media_out
 from .archive import Archive
 from .auth import OWNER
 from .config import ConfigError, Settings, load, public_base
@@ -83,6 +83,7 @@ class AguiAdapter(FileSender):
         self.bridge = Bridge(self)
         self.threads = Threads(ttl_seconds=300)
         self.closing = False
+        self.waiting_devices = devices.Waiting()
         self.blind = ""  # why turns of this gateway cannot be tapped, if so
         self._cycles: dict[Turn, Cycle] = {}
         self._by_key: dict[str, Thread] = {}
@@ -101,6 +102,7 @@ class AguiAdapter(FileSender):
         """Start serving. False, with the reason as a fatal error that is not retried, for a wrong configuration."""
         try:
             self.settings = settings = load(self._extra(), os.environ)
+            server = Server(self, settings)
         except ConfigError as error:
             logger.error("agui: %s", error)
             self._set_fatal_error("agui_config", str(error), retryable=False)
@@ -108,7 +110,6 @@ class AguiAdapter(FileSender):
         self._loop = asyncio.get_running_loop()
         self.closing = False
         self.threads = Threads(ttl_seconds=settings.turn_ttl_seconds)
-        server = Server(self, settings)
         self.limits = server.limits
         try:
             await server.start()
@@ -239,6 +240,21 @@ class AguiAdapter(FileSender):
         if not await self.archive.known(thread) and thread.current is None:
             return None
         return self.threads.hold(thread)
+
+    def admit(self, thread: Thread) -> None:
+        """Before a turn: an unknown device takes one of the few places for those that ask to be let in. AguiError 429
+        where there is none."""
+        name = thread.principal.id
+        if self.is_stranger(thread.principal):
+            self.waiting_devices.admit(name, self.bridge.pairing(self.source_of(thread)))
+        else:
+            self.waiting_devices.known(name)
+
+    def is_stranger(self, principal: Principal) -> bool:
+        """Whether this is a device that was not let in: its token says nothing about it."""
+        return principal.id.startswith(devices.KIND) and not self.bridge.authorized(
+            self.source_of(Thread.of(principal, ""))
+        )
 
     def server_tools(self) -> frozenset[str]:
         """Names that no client tool may take."""

@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": ("agui_adapter.demo.command", "start a gateway with a scripted model, nothing to configure"),
     "chat": ("agui_adapter.chat", "send one message and print the answer as it comes"),
     "mcp": ("agui_adapter.mcp_door.command", "be an MCP server on standard input and output, or on SLIM"),
+    "token": ("agui_adapter.token_command", "make, list and revoke tokens for callers of the port"),
     "check": ("agui_adapter.check", "check an AG-UI event stream against the protocol's rules"),
 }
 

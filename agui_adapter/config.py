@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -138,6 +139,33 @@ def _mcp_tools(value: Any) -> Any:
     return names
 
 
+def _pairing_switch(value: Any) -> Any:
+    return {False: "off", True: "on"}.get(value, value) if isinstance(value, bool) else value
+
+
+def _networks(value: Any) -> Any:
+    return tuple(str(ipaddress.ip_network(one)) for one in _items(value))
+
+
+def _header(value: Any) -> Any:
+    if not isinstance(value, str) or (value and not re.match(r"[A-Za-z0-9-]+\Z", value)):
+        raise ValueError("not the name of a header")
+    if value.lower() in ("authorization", "host", "origin", "cookie"):
+        raise ValueError("not a header of a proxy's own")
+    return value
+
+
+def _keys(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError("a file or an address is needed")
+    parts = urlsplit(value.strip())
+    if "://" in value and not (
+        parts.netloc and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")))
+    ):
+        raise ValueError("not an address that is safe to read keys from")
+    return value.strip()
+
+
 def _public_url(value: Any) -> Any:
     if not isinstance(value, str):
         raise ValueError("an address is needed")
@@ -181,6 +209,23 @@ class Settings(BaseModel):
     user_commands: Annotated[tuple[str, ...], BeforeValidator(_commands)] = _setting(
         USER_COMMANDS, "a list of slash commands like status or /status, without arguments"
     )
+
+    device_pairing: Annotated[Literal["auto", "on", "off"], BeforeValidator(_pairing_switch)] = _setting(
+        "auto", "auto, on (true) or off (false)"
+    )
+    proxy_addresses: Annotated[tuple[str, ...], BeforeValidator(_networks)] = _setting(
+        (), "a list of IP addresses or networks like 10.0.0.5 or 10.0.0.0/24"
+    )
+    proxy_user_header: Annotated[str, BeforeValidator(_header)] = _setting("", "a header's name like X-Forwarded-User")
+    jwt_keys: Annotated[str, BeforeValidator(_keys)] = _setting(
+        "", "a file, or an address like https://id.example/jwks"
+    )
+    jwt_issuer: str = _setting("", "the issuer as its tokens name it, like https://id.example/")
+    jwt_audience: str = _setting("", "the audience as tokens for this server name it")
+    jwt_user_claim: str = _setting("sub", "the name of a claim", min_length=1)
+    jwt_leeway_seconds: _Float = _setting(30.0, "seconds from 0 to 300", ge=0, le=300)
+    tls_cert: str = _setting("", "the path of a PEM file with the certificate and its chain")
+    tls_key: str = _setting("", "the path of a PEM file with the certificate's private key")
 
     public_url: Annotated[str, BeforeValidator(_public_url)] = _setting("", "an address like https://hermes.example")
 
@@ -277,6 +322,7 @@ def load(extra: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     except ValidationError as error:
         raise ConfigError(_wrong(error, values)) from None
     _refuse_open_doors(settings, environ)
+    _refuse_halves(settings)
     return settings
 
 
@@ -289,7 +335,8 @@ def public_base(settings: Settings, port: int) -> str:
         return settings.public_url
     if settings.host in ("0.0.0.0", "::") or settings.allowed_hosts:
         return ""
-    return f"http://[{settings.host}]:{port}" if ":" in settings.host else f"http://{settings.host}:{port}"
+    scheme = "https" if settings.tls_cert else "http"
+    return f"{scheme}://[{settings.host}]:{port}" if ":" in settings.host else f"{scheme}://{settings.host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
@@ -341,6 +388,22 @@ def _refuse_open_doors(settings: Settings, environ: Mapping[str, str]) -> None:
             f"{open_by[0]}={environ[open_by[0]]}: anyone could run commands here; "
             "name the users in AGUI_ALLOWED_USERS instead, or use 127.0.0.1"
         )
+
+
+def _refuse_halves(settings: Settings) -> None:
+    """Settings that mean nothing, or too much, without another."""
+    for needed, of in (
+        (("proxy_addresses", "proxy_user_header"), "a header that anybody could send says nothing"),
+        (("jwt_keys", "jwt_issuer", "jwt_audience"), "a token is good for its issuer's audience only"),
+        (("tls_cert", "tls_key"), "a certificate needs its key"),
+    ):
+        missing = [f"agui.{name}" for name in needed if not getattr(settings, name)]
+        if missing and len(missing) < len(needed):
+            raise ConfigError(f"{', '.join(missing)}: needed with {_others(needed, missing)}, since {of}")
+
+
+def _others(names: tuple[str, ...], missing: list[str]) -> str:
+    return " and ".join(f"agui.{name}" for name in names if f"agui.{name}" not in missing)
 
 
 def _unknown(key: str, known: list[str]) -> str:

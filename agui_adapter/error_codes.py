@@ -11,6 +11,10 @@ CODES: dict[str, tuple[tuple[int, ...], str]] = {
     "unknown_origin": ((403,), "A page of this origin may not call."),
     "token_needed": ((401,), "There is no bearer token, and one is needed."),
     "invalid_token": ((401,), "The bearer token is not valid."),
+    "invalid_user": ((401,), "The trusted proxy's header does not name one user."),
+    "keys_unavailable": ((503,), "The identity provider's keys cannot be read, so its tokens cannot be checked."),
+    "token_in_address": ((400,), "The query holds a token, which would end up in logs."),
+    "too_many_devices": ((429,), "Too many new devices ask to be let in (pairing)."),
     "scope_missing": ((403,), "The token is valid but not good for this."),
     "not_found": ((404,), "There is nothing at this address."),
     "method_not_allowed": ((405,), "The address takes other methods."),
@@ -100,9 +104,9 @@ RUN_ERRORS = (
 )
 """Those of a request that begins a turn."""
 
-EVERY = ("unknown_host", "unknown_origin", "internal", "too_many_requests")
+EVERY = ("unknown_host", "unknown_origin", "token_in_address", "internal", "too_many_requests")
 """Codes that any route may answer with."""
-PRIVATE = ("token_needed", "invalid_token", "scope_missing", "too_many_failures")
+PRIVATE = ("token_needed", "invalid_token", "invalid_user", "keys_unavailable", "scope_missing", "too_many_failures")
 """Those that ask who is calling."""
 READY = ("starting", "stopping")
 """Those that need the gateway."""

@@ -190,6 +190,7 @@ async def open_turn(
     """
     settings = adapter.settings
     assert settings is not None
+    adapter.admit(thread)
     command = _check_text(adapter, thread, text, commands)
     # What is steered is only text, and Hermes throws away what reads like a command and comes too late.
     steers = settings.busy == "steer" and command is None and not has_media(inputs)

@@ -28,17 +28,19 @@ from . import (
     thread_routes,
 )
 from .access_log import log_request
-from .auth import check_host, check_origin, principal_of
+from .auth import check_address, check_host, check_origin, is_json
 from .config import Settings
 from .encode import HEARTBEAT
 from .errors import INTERNAL, AguiError, bad_request
 from .events import View
+from .identity import Identity
 from .limits import Limits, check_depth
 from .mcp_door import bridge as mcp_bridge
 from .metrics import Gauges, Metrics, available
 from .problems import error_response
 from .rest import sessions
 from .session import Principal, Scope
+from .tls import tls_context
 
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
@@ -51,6 +53,8 @@ _SECURITY = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
 }
 _SSE = {
     "Content-Type": "text/event-stream",
@@ -59,6 +63,7 @@ _SSE = {
 }
 _KEEPALIVE_SECONDS = 75  # of a connection without a request: longer than reverse proxies keep theirs
 _PRINCIPAL = web.RequestKey("agui_principal", Principal)  # who sent a request
+_CALLER: web.RequestKey[Principal | AguiError] = web.RequestKey("agui_caller", object)  # type: ignore[arg-type]
 _CODE = web.RequestKey("agui_code", str)  # of the error that answers it
 _STREAM = web.RequestKey("agui_stream", str)  # whose place for a stream the request holds
 _CORS_HEADERS = (
@@ -68,7 +73,7 @@ _CORS_HEADERS = (
 
 
 class Server:
-    """Owns the listening socket and the open streams."""
+    """Owns the listening socket and the open streams. Raises ConfigError for settings that cannot be served."""
 
     def __init__(self, adapter: AguiAdapter, settings: Settings) -> None:
         self.adapter = adapter
@@ -78,6 +83,8 @@ class Server:
         self._beat: asyncio.Task[None] | None = None
         self.limits = Limits(settings, adapter.live_turns if adapter is not None else tuple)
         self.metrics = Metrics(self._gauges()) if settings.metrics != "off" and available() else None
+        self.identity = Identity(settings, lambda: getattr(getattr(adapter, "archive", None), "store", None))
+        self._tls = tls_context(settings)
         self.view = View(settings.reasoning, settings.tool_output, settings.steps)
         self.port = settings.port
 
@@ -111,7 +118,7 @@ class Server:
             keepalive_timeout=_KEEPALIVE_SECONDS,
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self.settings.host, self.settings.port)
+        site = web.TCPSite(self._runner, self.settings.host, self.settings.port, ssl_context=self._tls)
         try:
             await site.start()
         except OSError:
@@ -201,6 +208,13 @@ class Server:
         check_origin(request.headers.get("Origin"), request.headers.get("Host"), self.settings)
         if request.method == "OPTIONS":  # not a route: it would answer for every address that is none
             return self._preflight()
+        check_address(request.query.keys())
+        if request.can_read_body and not is_json(request.headers.get("Content-Type", "")):
+            raise AguiError(415, "not_json", "Send application/json.")
+        try:
+            request[_CALLER] = await self.identity.of(request)
+        except AguiError as error:  # for the routes that ask who calls
+            request[_CALLER] = error
         return await handler(request)
 
     async def _headers(self, request: web.Request, response: web.StreamResponse) -> None:
@@ -281,13 +295,16 @@ class Server:
         """
         token, peer = request.headers.get("Authorization", ""), request.remote or ""
         self.limits.knock(peer, token)
-        try:
-            principal = principal_of(token or None, self.settings)
-        except AguiError:
-            self.limits.refused(peer)
-            raise
+        principal = request[_CALLER]
+        if isinstance(principal, AguiError):
+            if principal.status == 401:
+                self.limits.refused(peer)
+            raise principal
         if _PRINCIPAL not in request:  # a route may ask twice
-            self.limits.welcomed(token)
+            if self.adapter.is_stranger(principal):  # it can be another one with each request
+                self.limits.refused(peer)
+            else:
+                self.limits.welcomed(token)
             self.limits.request(principal.id)
             request[_PRINCIPAL] = principal
         need: Scope = scope or ("read" if request.method in ("GET", "HEAD") else "run")
@@ -319,7 +336,7 @@ class Server:
         """The body as a JSON object; empty where there is none and it is ``optional``. Raises AguiError 415 or 400."""
         if optional and not request.can_read_body:
             return {}
-        if "application/json" not in request.headers.get("Content-Type", "").lower():
+        if not is_json(request.headers.get("Content-Type", "")):
             raise AguiError(415, "not_json", "Send application/json.")
         try:
             data = orjson.loads(await self.body(request))

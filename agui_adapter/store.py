@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from .principal import SCOPES, Scope
+
 logger = logging.getLogger("hermes_agui")
 
 VERSION = 2
@@ -56,6 +58,9 @@ CREATE TABLE IF NOT EXISTS arrivals (
 CREATE TABLE IF NOT EXISTS runs (
     principal TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, chat_id TEXT NOT NULL, turn_id TEXT NOT NULL,
     position INTEGER NOT NULL, run_id TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (principal, key)
+);
+CREATE TABLE IF NOT EXISTS tokens (
+    name TEXT PRIMARY KEY, digest TEXT NOT NULL UNIQUE, scopes TEXT NOT NULL, created REAL NOT NULL
 );
 CREATE TABLE IF NOT EXISTS passing (chat_id TEXT PRIMARY KEY, session_key TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS states (
@@ -111,6 +116,15 @@ class RunRecord:
 
 
 @dataclass(frozen=True)
+class TokenRecord:
+    """A named token (``tokens.py``); the token itself is not kept."""
+
+    name: str
+    scopes: tuple[Scope, ...]
+    created: float
+
+
+@dataclass(frozen=True)
 class FileRecord:
     """A file that clients can fetch, or could until it expired (``files.py``). Times in seconds, size in bytes.
 
@@ -149,7 +163,11 @@ class Store:
         """Open or make the file, and forget what is too old. Falls back to memory when the disk does not take it."""
         with self._lock:
             try:
+                self._path.touch(mode=0o600)  # it holds what users wrote, and SQLite gives its companions the same mode
                 self._db = self._connect(str(self._path))
+            except OSError as error:
+                logger.error("agui: %s cannot be made (%s): ids will not survive a restart", self._path.name, error)
+                self._db = self._connect(":memory:")
             except sqlite3.OperationalError as error:  # not damaged: locked, or not ours to write
                 logger.error("agui: %s cannot be written (%s): ids will not survive a restart", self._path.name, error)
                 self._db = self._connect(":memory:")
@@ -494,6 +512,26 @@ class Store:
             ),
         )
 
+    # -- tokens -----------------------------------------------------------------------------------------------------
+
+    def add_token(self, name: str, digest: str, scopes: Sequence[str]) -> bool:
+        """Remember a token by its digest. False where the name is taken, or nothing could be written."""
+        values = (name, digest, " ".join(scopes), time.time())
+        return bool(self._run("INSERT OR IGNORE INTO tokens VALUES (?, ?, ?, ?) RETURNING name", values))
+
+    def token(self, digest: str) -> TokenRecord | None:
+        """The token of this digest, unless it was revoked."""
+        rows = self._run("SELECT * FROM tokens WHERE digest = ?", (digest,))
+        return _token(rows[0]) if rows else None
+
+    def tokens(self) -> list[TokenRecord]:
+        """All of them, by name."""
+        return [_token(row) for row in self._run("SELECT * FROM tokens ORDER BY name")]
+
+    def remove_token(self, name: str) -> bool:
+        """Forget a token. False where there is none."""
+        return bool(self._run("DELETE FROM tokens WHERE name = ? RETURNING name", (name,)))
+
     # -- files ----------------------------------------------------------------------------------------------------
 
     def secret(self, name: str) -> str:
@@ -564,6 +602,11 @@ def _thread(row: sqlite3.Row) -> ThreadRecord:
         row["updated"],
         bool(row["archived"]),
     )
+
+
+def _token(row: sqlite3.Row) -> TokenRecord:
+    scopes = set(row["scopes"].split())
+    return TokenRecord(row["name"], tuple(scope for scope in sorted(SCOPES) if scope in scopes), row["created"])
 
 
 def _file(row: sqlite3.Row) -> FileRecord:

@@ -8,9 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agui_adapter.auth import LOCAL, OWNER, check_host, check_origin, host_name, principal_of
+from agui_adapter.auth import (
+    LOCAL,
+    OWNER,
+    bearer_of,
+    check_address,
+    check_host,
+    check_origin,
+    host_name,
+    invalid_token,
+    is_direct,
+    is_json,
+    is_key,
+    local,
+    principal_id,
+)
 from agui_adapter.config import Settings, load
 from agui_adapter.errors import AguiError
+from agui_adapter.principal import Principal
 
 KEY = "0123456789abcdef-key"
 OPEN = load({}, {})
@@ -25,6 +40,16 @@ def refused(status: int, check: Any, *arguments: Any) -> AguiError:
     assert caught.value.status == status and caught.value.message.strip()
     assert KEY not in caught.value.message
     return caught.value
+
+
+def principal_of(authorization: str | None, settings: Settings) -> Principal:
+    """As ``Identity`` does with what is neither a named token's, a device's nor an identity provider's."""
+    token = bearer_of([] if authorization is None else [authorization])
+    if not token:
+        return local(settings, direct=True)
+    if is_key(token, settings):
+        return OWNER
+    raise invalid_token("The bearer token is not valid here.")
 
 
 class TestPrincipal:
@@ -214,3 +239,75 @@ class TestOrigin:
             check_origin(origin, host, self.LISTED)
         except AguiError as error:
             assert error.status == 403
+
+
+class TestDirect:
+    """Whether a request comes from a program of this machine, or through a proxy that others reach."""
+
+    @pytest.mark.parametrize("host", ["127.0.0.1:8650", "localhost", "[::1]:1"])
+    @pytest.mark.parametrize("peer", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
+    def test_a_plain_request_on_this_machine(self, host: str, peer: str) -> None:
+        assert is_direct(host, peer, {"Accept": "*/*"}, old=False)
+
+    @pytest.mark.parametrize(
+        ("host", "peer", "headers", "old"),
+        [
+            ("hermes.example", "127.0.0.1", [], False),
+            ("localhost", "10.0.0.2", [], False),
+            ("localhost", None, [], False),
+            (None, "127.0.0.1", [], False),
+            ("localhost", "127.0.0.1", [], True),
+            *(
+                ("localhost", "127.0.0.1", [name], False)
+                for name in ("X-Forwarded-For", "Forwarded", "Via", "X-Real-IP")
+            ),
+        ],
+    )
+    def test_what_a_proxy_brings(self, host: str | None, peer: str | None, headers: list[str], old: bool) -> None:
+        assert not is_direct(host, peer, headers, old=old)
+        assert refused(401, lambda: local(OPEN, direct=False)).code == "token_needed"
+
+
+class TestNames:
+    def test_plain_names_stay_readable(self) -> None:
+        assert principal_id("user", "alice") == "user-alice"
+        assert principal_id("jwt", "auth0|64b7").startswith("jwt-auth0-64b7_")
+
+    @given(st.text(st.characters(exclude_categories=())), st.text(st.characters(exclude_categories=())))
+    def test_different_names_are_different_principals_and_hermes_can_list_them(self, one: str, two: str) -> None:
+        names = {principal_id(kind, name) for kind in ("user", "jwt") for name in {one, two}}
+        assert len(names) == 2 * len({one, two})
+        for name in names:
+            assert name.isascii() and not set(name) & set("@,* ") and name not in ("owner", "local")
+            assert len(name) < 80
+
+    def test_a_name_cannot_borrow_another(self) -> None:
+        names = ["owner", "local", "owner@evil.test", "a,owner", "*", "device-0", "token-x", "user-x", "_", "a_b", ""]
+        assert len({principal_id("user", name) for name in names}) == len(names)
+        # Another name cannot be what a name becomes: what is plain has no underscore.
+        odd = principal_id("user", "owner@evil.test").removeprefix("user-")
+        assert principal_id("user", odd) != f"user-{odd}"
+
+
+@pytest.mark.parametrize("name", ["token", "access_token", "API_KEY", "key", "Authorization"])
+def test_no_token_in_an_address(name: str) -> None:
+    assert refused(400, check_address, ["q", name]).code == "token_in_address"
+    check_address(["after", "once", "signature", "expires", "limit"])
+
+
+@pytest.mark.parametrize(
+    ("content_type", "json"),
+    [
+        *(
+            (one, True)
+            for one in ("application/json", "Application/JSON; charset=utf-8", "text/plain, application/json")
+        ),
+        *(
+            (one, False)
+            for one in ("", "text/plain", "text/plain; x=application/json", "text/plain; x=, application/json")
+        ),
+        *((one, False) for one in ("application/jsonp", "application/x-www-form-urlencoded", "multipart/form-data")),
+    ],
+)
+def test_what_a_page_can_send_unasked_is_no_json(content_type: str, json: bool) -> None:
+    assert is_json(content_type) is json

@@ -109,6 +109,11 @@ class TestRefusals:
             ("user_scopes", "everything", "out of read, run, approve and admin"),
             ("user_commands", ["/usage reset"], "a list of slash commands"),
             ("user_commands", [""], "a list of slash commands"),
+            ("device_pairing", "some", "auto, on (true) or off (false)"),
+            ("proxy_addresses", ["nowhere"], "a list of IP addresses or networks"),
+            ("proxy_user_header", "X User", "a header's name"),
+            ("proxy_user_header", "Authorization", "a header's name"),
+            ("jwt_keys", "http://id.example/jwks", "a file, or an address"),
             ("reasoning", "some", "full, summary or off"),
             ("long_tool_seconds", -1, "seconds from 0 (never)"),
             ("allow_overrides", ["model", "api_key"], "a list of names out of model, reasoning_effort"),
@@ -178,6 +183,22 @@ class TestSecrets:
     def test_a_required_token_needs_a_key(self) -> None:
         assert "AGUI_API_KEY" in refusal({"require_token": True})
         assert load({"require_token": True}, {"AGUI_API_KEY": KEY}).require_token
+
+
+class TestHalves:
+    @pytest.mark.parametrize(
+        ("section", "missing"),
+        [
+            ({"proxy_user_header": "X-User"}, "agui.proxy_addresses"),
+            ({"proxy_addresses": ["10.0.0.1"]}, "agui.proxy_user_header"),
+            ({"jwt_keys": "keys.json"}, "agui.jwt_issuer, agui.jwt_audience"),
+            ({"jwt_issuer": "https://id.example"}, "agui.jwt_keys"),
+            ({"tls_cert": "cert.pem"}, "agui.tls_key"),
+            ({"tls_key": "key.pem"}, "agui.tls_cert"),
+        ],
+    )
+    def test_half_a_configuration_is_none(self, section: dict[str, Any], missing: str) -> None:
+        assert refusal(section).startswith(missing)
 
 
 class TestOpenDoors:

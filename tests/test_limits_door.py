@@ -17,6 +17,7 @@ from agui_adapter.stream import MessageChunk, MessageStart, TurnFinished
 from tests.scripted import PATIENCE, Gate, ScriptedAdapter, serving, until
 
 KEY = "limits-test-key-0123456789"
+JSON = {"Content-Type": "application/json"}
 OWNER = {"Authorization": f"Bearer {KEY}"}
 Opened = tuple[ScriptedAdapter, str, aiohttp.ClientSession]
 
@@ -120,7 +121,7 @@ async def test_bodies(open_door: Callable[..., Any]) -> None:
             "messages": (413, "too_many_messages"),
             "large": (413, "body_too_large"),
         }
-        async with http.patch(f"{url}/agui/threads/t", data=json.dumps({"title": deep})) as response:
+        async with http.patch(f"{url}/agui/threads/t", data=json.dumps({"title": deep}), headers=JSON) as response:
             assert response.status == 404  # who has no such thread learns nothing of limits
         assert not getattr(adapter, "submitted", []) and adapter.limits.streams.taken == 0
         await still_served(http, url)

@@ -240,6 +240,12 @@ class Bridge:
         """Whether ``/update`` waits for an answer in this session: the gateway takes any text for it."""
         return bool((getattr(self.runner, "_update_prompt_pending", None) or {}).get(session_key))
 
+    def pairing(self, source: SessionSource) -> set[str]:
+        """User ids of this platform that have a pairing code and were not let in yet."""
+        store = self.runner._pairing_store_for(source) if self.runner is not None else None
+        pending = store.list_pending(source.platform.value) if store is not None else ()
+        return {str(one["user_id"]) for one in pending}
+
     def authorized(self, source: SessionSource) -> bool:
         """The gateway's own rules: allowlists, pairing, allow-all."""
         runner = self.runner

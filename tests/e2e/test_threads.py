@@ -235,7 +235,7 @@ def test_a_busy_thread_is_steered(model: GatedModel, make_gateway: Callable[...,
 
 
 def test_the_key(keyed: Gateway) -> None:
-    wrong = Chat(keyed, key="a-wrong-key-of-some-length-00000").say("hello")
+    wrong = Chat(keyed, key="a-wrong-key-of-some-length").say("hello")
     assert wrong.status == 401
     assert wrong.problem()["code"] == "invalid_token"
     assert wrong.headers["www-authenticate"] == "Bearer"
