@@ -15,7 +15,7 @@ IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	command -v $$p >/dev/null && $$p -c '$(IN_RANGE)' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help demo test test-all check bench clean
+.PHONY: help demo test test-all check bench web clean
 
 help:
 	@echo "make demo      start a real gateway with a scripted model and show how to talk to it"
@@ -23,15 +23,16 @@ help:
 	@echo "make test-all  the slow ones too"
 	@echo "make check     what to run before a commit: format, lint, types, quick tests"
 	@echo "make bench     measure against Hermes's own api_server and other AG-UI servers; writes bench/results"
+	@echo "make web       build the web console that is served at / (needs Node 20.19 or newer)"
 	@echo "make clean     remove what the other targets made"
 
-demo: $(VENV)/.demo
+demo: $(VENV)/.demo console
 	@exec $(BIN)/hermes-agui demo
 
-test: $(VENV)/.dev js
+test: $(VENV)/.dev js console
 	$(PYTEST) -m "not slow" $(TESTS)
 
-test-all: $(VENV)/.dev js copilotkit
+test-all: $(VENV)/.dev js console copilotkit
 	$(PYTEST) $(TESTS)
 
 check: $(VENV)/.dev
@@ -43,8 +44,10 @@ check: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python -m bench
 
+web: agui_adapter/web/index.html
+
 clean:
-	rm -rf $(VENV) .bench tests/js/node_modules tests/copilotkit/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench agui_adapter/web web/node_modules tests/js/node_modules tests/copilotkit/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # --- setting up ---
@@ -81,6 +84,21 @@ js:
 
 tests/js/node_modules/.stamp: tests/js/package-lock.json
 	npm ci --prefix tests/js --no-audit --no-fund
+	@touch $@
+
+# The web console. Without Node the server says at / what to do, and the tests in the browser skip themselves.
+.PHONY: console
+console:
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory agui_adapter/web/index.html || \
+			echo "The web console could not be built; everything else works without it." >&2; \
+		else echo "npm is missing: there will be no web console at /" >&2; fi
+
+agui_adapter/web/index.html: web/node_modules/.stamp web/index.html web/vite.config.ts $(shell find web/src web/public -type f 2>/dev/null)
+	npm run build --prefix web
+	@touch $@
+
+web/node_modules/.stamp: web/package-lock.json
+	npm ci --prefix web --no-audit --no-fund --ignore-scripts
 	@touch $@
 
 # About 280 MB, for `test-all` alone.

@@ -66,7 +66,10 @@ class Capabilities:
         )
         allowed = adapter.bridge.authorized(source)
         made = declared(
-            self._server.settings, await self._abilities(source) if allowed else None, reason_blind=adapter.blind
+            self._server.settings,
+            await self._abilities(source) if allowed else None,
+            reason_blind=adapter.blind,
+            observe=adapter.observer is not None and principal.trusted,
         )
         body = made.model_dump(by_alias=True, exclude_none=True, mode="json")
         return web.Response(body=dumps(clean(body)), content_type="application/json")
@@ -80,9 +83,12 @@ class Capabilities:
             return self._known
 
 
-def declared(settings: Settings, can: Abilities | None, *, reason_blind: str = "") -> AgentCapabilities:
+def declared(
+    settings: Settings, can: Abilities | None, *, reason_blind: str = "", observe: bool = False
+) -> AgentCapabilities:
     """The capabilities. ``can`` None: the caller may not use the agent. ``reason_blind``: why turns are not streamed
-    live (`Bridge.untappable`), empty when they are."""
+    live (`Bridge.untappable`), empty when they are. ``observe``: whether the caller may watch other
+    platforms' sessions."""
     live = not reason_blind
     identity = IdentityCapabilities(
         name="Hermes Agent",
@@ -128,7 +134,7 @@ def declared(settings: Settings, can: Abilities | None, *, reason_blind: str = "
             interrupts=live,
             approve_with_edits=False,
         ),
-        custom={"hermes": _own(settings, reason_blind)},
+        custom={"hermes": _own(settings, reason_blind, observe)},
     )
 
 
@@ -147,13 +153,14 @@ def _reasoning(settings: Settings, live: bool) -> ReasoningCapabilities:
     )
 
 
-def _own(settings: Settings, reason_blind: str) -> dict[str, Any]:
+def _own(settings: Settings, reason_blind: str, observe: bool) -> dict[str, Any]:
     own: dict[str, Any] = {
         "reasoning": settings.reasoning,
         "toolOutput": settings.tool_output,
         "steps": settings.steps,
         "overrides": list(settings.allow_overrides),
         "busy": settings.busy,
+        "observe": observe,
         "maxAttachmentBytes": settings.max_attachment_bytes,
         "maxAttachments": settings.max_attachments,
     }

@@ -26,6 +26,7 @@ from . import (
     operator_routes,
     run_routes,
     thread_routes,
+    web_routes,
 )
 from .access_log import log_request
 from .auth import check_address, check_host, check_origin, is_json
@@ -104,6 +105,7 @@ class Server:
         mcp_bridge.add_routes(app, self)
         sessions.add_routes(app, self)
         openapi.add_routes(app)
+        web_routes.add_routes(app, self)
         return app
 
     async def start(self) -> None:
@@ -223,7 +225,7 @@ class Server:
             response.headers.setdefault(name, value)
         origin = request.headers.get("Origin", "")
         if self.settings.cors_origins:
-            response.headers["Vary"] = "Origin"
+            response.headers.add("Vary", "Origin")  # beside a file's own `Accept-Encoding`
         if origin.lower() in self.settings.cors_origins:
             response.headers["Access-Control-Allow-Origin"] = origin
             response.headers["Access-Control-Expose-Headers"] = "Retry-After, Mcp-Session-Id"

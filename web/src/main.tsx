@@ -1,0 +1,12 @@
+import { createRoot } from "react-dom/client";
+import { enter, route, useConsole } from "./console";
+import "./styles.css";
+import { App, applyTheme } from "./ui/App";
+
+applyTheme();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => applyTheme());
+addEventListener("hashchange", () => {
+  if (useConsole.getState().access === "in") route();
+});
+createRoot(document.getElementById("root")!).render(<App />);
+void enter();
