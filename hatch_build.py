@@ -1,7 +1,11 @@
-"""Build hook: puts the web console into a wheel or sdist, where Node is there to build it."""
+"""Build hook: puts the web console into a wheel or sdist, where Node is there to build it.
+
+`HERMES_AGUI_WEB=0` leaves it as it is, built or not.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,7 +21,7 @@ class ConsoleHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it collects files."""
-        if version == "editable":
+        if version == "editable" or os.environ.get("HERMES_AGUI_WEB") == "0":
             return  # a checkout builds it by `make web`
         root = Path(self.root)
         source, built = root / "web", root / "agui_adapter" / "web" / "index.html"

@@ -270,6 +270,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     built = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)],
         cwd=ROOT,
+        env=os.environ | {"HERMES_AGUI_WEB": "0"},  # whether the console can be built is not asked here
         capture_output=True,
         text=True,
         check=False,
@@ -289,6 +290,8 @@ class TestWheel:
             for path in (ROOT / package).rglob("*.py")
         }
         assert sources <= names
+        built = (ROOT / "agui_adapter" / "web").rglob("*")
+        assert {path.relative_to(ROOT).as_posix() for path in built if path.is_file()} <= names
         assert {name.split("/")[0] for name in names} == {
             "agui_adapter",
             "gateway_plugins",
