@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from .errors import AguiError
+from .operation import operation
 
 if TYPE_CHECKING:
     from .server import Server
@@ -78,6 +79,7 @@ class WebRoutes:
         self._built = built
         self._assets = {path.name: path for path in _files(built / "assets")}
 
+    @operation("server", public=True, reply=str, media="text/html")
     async def page(self, request: web.Request) -> web.StreamResponse:
         """The console, or how to get it."""
         path = self._built / "index.html"
@@ -87,8 +89,9 @@ class WebRoutes:
         headers = {**_HEADERS, "Content-Type": _TYPES[".html"], "Cache-Control": "no-cache"}
         return web.FileResponse(path, headers=headers)
 
+    @operation("server", public=True, reply=str, media="application/octet-stream", errors=("not_found",))
     async def asset(self, request: web.Request) -> web.StreamResponse:
-        """A file of the build; its name holds a digest, so it never changes. Raises AguiError 404."""
+        """A file of the console; its name holds a digest, so it never changes."""
         name = request.match_info["name"]
         path = self._assets.get(name)
         if path is None:  # built while the gateway runs
