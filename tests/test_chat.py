@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,16 +54,44 @@ class Peer:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
 
+    feeds: list[list[bytes] | int] = field(default_factory=list)
+    """What each `GET /agui/threads/{id}/events` brings, in order: chunks, or a status."""
+    positions: list[str] = field(default_factory=list)
+    """The `Last-Event-ID` of each of them."""
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    threads: list[str] = field(default_factory=list)
+    lose: int = 0
+    """So many runs are read and never answered: the connection ends."""
+
     requests: list[dict[str, Any]] = field(default_factory=list)
     """What the thread asks, as `GET /agui/threads/{id}` lists it."""
 
     async def thread(self, request: web.Request) -> web.Response:
         self.headers.append(dict(request.headers))
-        return web.json_response({"threadId": request.match_info["id"], "requests": self.requests})
+        told = {"threadId": request.match_info["id"], "requests": self.requests, "messages": self.messages}
+        return web.json_response(told)
+
+    async def list(self, request: web.Request) -> web.Response:
+        return web.json_response({"threads": [{"threadId": one} for one in self.threads]})
+
+    async def feed(self, request: web.Request) -> web.StreamResponse:
+        self.positions.append(request.headers.get("Last-Event-ID", ""))
+        found = self.feeds.pop(0)
+        if isinstance(found, int):
+            return web.Response(status=found)
+        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        await stream.prepare(request)
+        for chunk in found:
+            await stream.write(chunk)
+        return stream
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.bodies.append(await request.json())
         self.headers.append(dict(request.headers))
+        if self.lose:
+            self.lose -= 1
+            assert request.transport is not None
+            request.transport.abort()
         if self.response is not None:
             return self.response
         stream = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
@@ -81,7 +110,9 @@ async def peer() -> AsyncIterator[Peer]:
     peer = Peer()
     app = web.Application()
     app.router.add_post("/agui", peer.answer)
+    app.router.add_get("/agui/threads", peer.list)
     app.router.add_get("/agui/threads/{id}", peer.thread)
+    app.router.add_get("/agui/threads/{id}/events", peer.feed)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -261,6 +292,93 @@ class TestEnds:
         assert said.code == 1 and "'[DONE]'" in said.err
 
 
+def numbered(*events: dict[str, Any], start: int = 1) -> bytes:
+    told = (f"id: t1.{number}\ndata: {json.dumps(event)}\n\n" for number, event in enumerate(events, start))
+    return "".join(told).encode()
+
+
+class TestALostConnection:
+    async def test_it_goes_on_behind_the_last_event(self, peer: Peer) -> None:
+        opened, piece, rest, end = text("m", "one ", "two")
+        peer.chunks, peer.break_off = [numbered(STARTED, opened, piece)], True
+        peer.feeds = [503, [numbered(rest, end, FINISHED, STARTED, start=4)]]
+        said = await chat("hi", "--url", peer.url, "--thread", "t")
+        assert (said.code, said.out) == (0, "one two\n") and said.err.count("lost") == 1
+        assert peer.positions == ["t1.3", "t1.3"] and len(peer.bodies) == 1
+
+    async def test_a_run_that_was_never_answered_is_sent_again_under_its_key(self, peer: Peer) -> None:
+        peer.chunks, peer.lose = [frames(STARTED, *text("m", "there"), FINISHED)], 2
+        said = await chat("hi", "--url", peer.url, "--thread", "t")
+        assert (said.code, said.out) == (0, "there\n")
+        assert len(peer.bodies) == 3 and peer.bodies[0] == peer.bodies[1] == peer.bodies[2]
+        assert len({headers["Idempotency-Key"] for headers in peer.headers}) == 1
+
+    async def test_what_was_begun_is_not_sent_again(self, peer: Peer) -> None:
+        """A server that does not number its events cannot be asked to go on, and may do everything twice."""
+        peer.chunks, peer.break_off = [frames(STARTED)], True
+        said = await chat("hi", "--url", peer.url, "--thread", "t")
+        assert said.code == 1 and len(peer.bodies) == 1 and peer.positions == []
+
+    async def test_a_run_that_is_gone_is_told_by_what_the_thread_has_kept(self, peer: Peer) -> None:
+        opened, piece, _ = text("m", "half")
+        peer.chunks, peer.break_off, peer.feeds = [numbered(STARTED, opened, piece)], True, [[]]
+        peer.messages = [{"id": "m", "role": "assistant", "content": "half and the rest"}]
+        said = await chat("hi", "--url", peer.url, "--thread", "t")
+        assert said.code == 1 and said.out.endswith("half and the rest\n") and "restarted" in said.err
+
+    async def test_an_end_is_an_end(self, peer: Peer) -> None:
+        peer.chunks, peer.break_off = [numbered(STARTED, *text("m", "all"), FINISHED)], True
+        assert await chat("hi", "--url", peer.url, "--thread", "t") == Said(0, "all\n", "")
+        assert peer.positions == []
+
+
+class TestInput:
+    async def test_standard_input_without_a_text(self, peer: Peer) -> None:
+        peer.chunks = [frames(STARTED, FINISHED)]
+        await chat("--url", peer.url, "--thread", "t", stdin="né\n".encode() + b"\xff")
+        assert peer.bodies[0]["messages"][0]["content"] == "né\n\ufffd"
+
+    async def test_continue(self, peer: Peer) -> None:
+        peer.chunks, peer.threads = [frames(STARTED, FINISHED)], ["new one", "old"]
+        assert (await chat("hi", "--url", peer.url, "--continue")).code == 0
+        assert peer.bodies[0]["threadId"] == "new one"
+        peer.threads = []
+        said = await chat("hi", "--url", peer.url, "--continue")
+        assert said.code == 1 and "no thread to continue" in said.err
+
+    async def test_files(self, peer: Peer, tmp_path: Path) -> None:
+        from ag_ui.core import RunAgentInput
+
+        (tmp_path / "a.png").write_bytes(b"\x89PNG")
+        (tmp_path / "b.txt").write_text("b")
+        peer.chunks = [frames(STARTED, FINISHED)]
+        files = [part for name in ("a.png", "b.txt") for part in ("--file", str(tmp_path / name))]
+        assert (await chat("look", "--url", peer.url, *files)).code == 0
+        content = RunAgentInput.model_validate(peer.bodies[0]).messages[0].content
+        assert [part.type for part in content] == ["text", "image", "document"]
+
+    @pytest.mark.parametrize(
+        "argv",
+        [["hi", "--file", "/nonexistent"], ["hi", "--thread", "t", "--continue"], ["--answer", "x", "--file", "y"]],
+    )
+    async def test_usage(self, argv: list[str]) -> None:
+        assert (await chat(*argv)).code == 2
+
+
+async def test_json_sends_nothing_that_a_terminal_obeys(peer: Peer) -> None:
+    event = {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "role": "assistant", "delta": "a\x9b31m\x1b[2Jb\x7f"}
+    peer.chunks = [frames(STARTED, event, FINISHED)]
+    said = await chat("hi", "--url", peer.url, "--json")
+    assert json.loads(said.out.splitlines()[1]) == event
+    assert not set(said.out) & {"\x1b", "\x9b", "\x7f"}
+
+
+async def test_a_server_cannot_move_the_cursor_by_its_errors(peer: Peer) -> None:
+    peer.response = web.json_response({"detail": "no\x1b[2J\x9bA"}, status=409)
+    said = await chat("hi", "--url", peer.url)
+    assert said.code == 1 and "no␛[2J�A" in said.err
+
+
 APPROVAL = {
     "id": "a-1",
     "reason": "confirmation",
@@ -360,9 +478,10 @@ class TestRefusals:
 
 
 def test_it_knows_nothing_of_hermes() -> None:
-    code = (
-        "import sys, agui_adapter.chat\n"
-        "print([m for m in sys.modules if m.split('.')[0] in ('gateway', 'agent', 'tools', 'hermes_cli', 'ag_ui')])"
-    )
+    code = """if True:
+        import sys, agui_adapter.chat.command, agui_adapter.chat.interactive
+        heavy = ("gateway", "agent", "tools", "hermes_cli", "ag_ui", "prompt_toolkit", "pydantic")
+        print([m for m in sys.modules if m.split(".")[0] in heavy])
+    """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert result.stdout == "[]\n", result.stderr

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from agui_adapter import chat_ask
+from agui_adapter.chat import ask as chat_ask
 from agui_adapter.interrupts import interrupt
 from agui_adapter.requests import read_answer
 from agui_adapter.stream import Request
@@ -72,14 +73,28 @@ def test_it_asks_until_it_has_an_answer() -> None:
     assert "? Which?" in shown
 
 
-@pytest.mark.parametrize("end", [EOFError, KeyboardInterrupt])
-def test_the_end_of_the_input_answers_nothing(end: type[BaseException]) -> None:
+def test_the_end_of_the_input_answers_nothing() -> None:
     def lines() -> Iterator[str]:
         yield "once"
-        raise end
+        raise EOFError
 
     typed = lines()
     assert chat_ask.ask([interrupt(APPROVAL), interrupt(OPEN)], lambda _: None, lambda _: next(typed)) is None
+
+
+def test_an_interrupt_is_the_callers() -> None:
+    def pressed(prompt: str) -> str:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        chat_ask.ask([interrupt(OPEN)], lambda _: None, pressed)
+
+
+def test_what_is_to_be_pasted_holds_no_words_of_the_model() -> None:
+    sly = Request("c'$(id)", "clarify", "Which?", choices=("'; touch /tmp/x; '",), free_text=True)
+    lines = chat_ask.later([interrupt(sly), interrupt(SHORT)], "chat")
+    (pasted, _) = [line for line in lines if "--answer" in line]
+    assert shlex.split(pasted)[-2:] == ["--answer", "c'$(id)=TEXT"]
 
 
 def test_how_to_answer_later() -> None:

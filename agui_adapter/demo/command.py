@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from agui_adapter.chat import Screen
+from agui_adapter.chat.screen import Screen
 from agui_adapter.demo.gateway import Gateway, GatewayError, free_port
 from agui_adapter.demo.model import BackgroundModel
 from agui_adapter.sse import SseParser

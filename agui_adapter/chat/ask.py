@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .text import exact
+
 Interrupt = dict[str, Any]
 
 _YES, _NO = ("y", "yes"), ("n", "no")
@@ -72,7 +74,10 @@ def entry(interrupt: Interrupt, payload: Any) -> dict[str, Any]:
 def ask(
     interrupts: Sequence[Interrupt], show: Callable[[str], None], line: Callable[[str], str]
 ) -> list[dict[str, Any]] | None:
-    """Ask for each until it is answered; `line` shows a prompt and reads. None when the user ends the input."""
+    """Ask for each until it is answered; `line` shows a prompt and reads. None when the user ends the input.
+
+    A KeyboardInterrupt goes through: the user wants the turn to end.
+    """
     answers = []
     for one in interrupts:
         for text in question(one):
@@ -81,7 +86,7 @@ def ask(
         while payload is None:
             try:
                 payload = read(one, line(prompt(one)))
-            except (EOFError, KeyboardInterrupt):
+            except EOFError:
                 return None
         answers.append(entry(one, payload))
     return answers
@@ -117,9 +122,14 @@ def later(interrupts: Sequence[Interrupt], command: str) -> list[str]:
         first, *rest = question(one)
         lines += [f"waiting for an answer: {first[2:]}", *rest]
         name = f"{one.get('id')}=" if len(interrupts) > 1 else ""
-        value = "|".join(choices(one)) or "TEXT"
-        lines.append(f"  answer with: {command} --answer '{name}{value}'")
+        # A question's choices are the model's own words: what is to be pasted into a shell names none of them.
+        value = "TEXT" if _free(one) else "|".join(choices(one)) or "TEXT"
+        lines.append(f"  answer with: {command} --answer {_quoted(name + value)}")
     return lines
+
+
+def _quoted(text: str) -> str:
+    return "'" + exact(text).replace("'", "'\"'\"'") + "'"
 
 
 def _free(interrupt: Interrupt) -> bool:
