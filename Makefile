@@ -15,12 +15,13 @@ IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	command -v $$p >/dev/null && $$p -c '$(IN_RANGE)' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help demo test test-all check bench web clean
+.PHONY: help demo test test-all test-compat check bench web clean
 
 help:
 	@echo "make demo      start a real gateway with a scripted model and show how to talk to it"
 	@echo "make test      all tests but the slow ones: unit, properties, real gateway, official clients in Node"
 	@echo "make test-all  the slow ones too"
+	@echo "make test-compat  the core on other versions of Hermes and Python (COMPAT=NAME for one; makes .compat)"
 	@echo "make check     what to run before a commit: format, lint, types, quick tests"
 	@echo "make bench     measure against Hermes's own api_server and other AG-UI servers; writes bench/results"
 	@echo "make web       build the web console that is served at / (needs Node 20.19 or newer)"
@@ -35,6 +36,11 @@ test: $(VENV)/.dev js console
 test-all: $(VENV)/.dev js console copilotkit
 	$(PYTEST) $(TESTS)
 
+# Environments of their own, made when first asked for: about 400 MB and some minutes each.
+COMPAT ?=
+test-compat: $(VENV)/.dev
+	$(BIN)/python -m tests.compat $(COMPAT)
+
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -47,7 +53,7 @@ bench: $(VENV)/.bench
 web: agui_adapter/web/index.html
 
 clean:
-	rm -rf $(VENV) .bench agui_adapter/web web/node_modules tests/js/node_modules tests/copilotkit/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench .compat agui_adapter/web web/node_modules tests/js/node_modules tests/copilotkit/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # --- setting up ---

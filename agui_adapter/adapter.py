@@ -45,6 +45,7 @@ from .hermes.commands import message as gateway_message
 from .hermes.history import Sessions, home
 from .hermes.media import message_type, without_tags
 from .hermes.observe import Others, Watcher
+from .hermes.versions import asks_for_home, misfit
 from .log import EventLog
 from .long_tools import LongTools
 from .media_in import Taken, take_in
@@ -62,9 +63,6 @@ from .tools import ClientTool
 logger = logging.getLogger("hermes_agui")
 
 _ARRIVALS_SECONDS = 1.0  # between looks for messages that other processes left
-# Hermes 0.19.0 says this in every new chat until a home channel is set, and asks neither a setting nor the adapter
-# (gateway/run.py, _handle_message_with_agent). To set one per browser tab is no use: it is not shown.
-_NO_HOME = "📬 No home channel is set for "
 _one_shot: contextvars.ContextVar[bool] = contextvars.ContextVar("agui_one_shot", default=False)
 
 
@@ -76,6 +74,7 @@ class AguiAdapter(FileSender):
     SUPPORTS_MESSAGE_EDITING = False
     supports_code_blocks = True
     splits_long_messages = True
+    gateway_runner: Any = None  # before 0.19 the gateway sets it only on adapters that have declared it
 
     def __init__(self, config: PlatformConfig) -> None:
         super().__init__(config, Platform("agui"))
@@ -106,6 +105,10 @@ class AguiAdapter(FileSender):
         except ConfigError as error:
             logger.error("agui: %s", error)
             self._set_fatal_error("agui_config", str(error), retryable=False)
+            return False
+        if trouble := await asyncio.to_thread(misfit, self):
+            logger.error("agui: %s", trouble)
+            self._set_fatal_error("agui_hermes", trouble, retryable=False)
             return False
         self._loop = asyncio.get_running_loop()
         self.closing = False
@@ -540,7 +543,7 @@ class AguiAdapter(FileSender):
     async def _said(
         self, chat_id: str, content: str, reply_to: str | None, metadata: dict[str, Any] | None, *, elsewhere: bool
     ) -> SendResult:
-        if content.startswith(_NO_HOME):
+        if asks_for_home(content):
             return SendResult(success=True)
         stopping = self.bridge.stopping()
         if stopping:
@@ -736,6 +739,11 @@ class AguiAdapter(FileSender):
 
     # -- the gateway's prompts ------------------------------------------------------------------------------
 
+    @classmethod
+    def supports_exec_approval_buttons(cls) -> bool:
+        """Hermes 0.22 asks this before it calls ``send_exec_approval``; without a yes the question comes as a text."""
+        return True
+
     async def send_exec_approval(
         self,
         chat_id: str,
@@ -745,6 +753,7 @@ class AguiAdapter(FileSender):
         metadata: dict[str, Any] | None = None,
         allow_permanent: bool = True,
         smart_denied: bool = False,
+        allow_session: bool = True,
     ) -> SendResult:
         """A dangerous command waits. The hook has asked already (see hermes/ask.py); else it is asked here, unbound."""
         thread = self.threads.by_chat(chat_id)
@@ -752,7 +761,7 @@ class AguiAdapter(FileSender):
             return SendResult(success=False, error="no such AG-UI thread in this process")
         if not self.bridge.asked_by_hook(session_key):
             turn = await self.turn_beside(session_key)
-            choices = approval_choices(allow_permanent, smart_denied)
+            choices = approval_choices(allow_permanent, smart_denied, session=allow_session)
             detail = {"command": command, "description": description}
             request = Request(
                 new_id("approval"), "approval", f"Allow this command? {description}", choices=choices, detail=detail
@@ -790,6 +799,12 @@ class AguiAdapter(FileSender):
 
         self.requests.park(self.requests.open(turn, request, on_close=release))
         return SendResult(success=True)
+
+    async def retire_clarify_card(self, clarify_id: str, notice: str) -> None:
+        """Hermes 0.22: the question that ``send_clarify`` showed is over, and nobody has answered it here."""
+        pending = self.requests.find([turn for one in self.threads for turn in one.turns.values()], clarify_id)
+        if pending is not None:
+            self.requests.close(pending, "expired", Answer(error=notice))
 
     async def send_slash_confirm(
         self,

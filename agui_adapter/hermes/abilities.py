@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from .versions import approvals, version
+
 logger = logging.getLogger("hermes_agui")
 
 T = TypeVar("T")
@@ -40,7 +42,7 @@ def abilities(runner: Any, source: Any) -> Abilities:
     names = {name for name, _, _ in tools}
     native = _softly(lambda: runner._decide_image_input_mode(source=source) == "native", False)
     return Abilities(
-        version=_softly(_version, ""),
+        version=version(),
         tools=tools,
         images=True if native or "vision_analyze" in names else None,
         audio=_softly(lambda: _audio(runner), None),
@@ -55,12 +57,6 @@ def _softly(ask: Callable[[], T], otherwise: T) -> T:
     except Exception:
         logger.debug("agui: an ability cannot be told", exc_info=True)
         return otherwise
-
-
-def _version() -> str:
-    import hermes_cli
-
-    return str(hermes_cli.__version__)
 
 
 def _tools(platform: str) -> Tools:
@@ -92,6 +88,4 @@ def _audio(runner: Any) -> bool | None:
 
 
 def _approvals() -> bool:
-    from tools.approval import _get_approval_mode, is_approval_bypass_active
-
-    return _get_approval_mode() != "off" and not is_approval_bypass_active()
+    return approvals("_get_approval_mode")() != "off" and not approvals("is_approval_bypass_active")()

@@ -19,6 +19,7 @@ from gateway.session import SessionSource
 from gateway.slash_access import policy_for_source
 
 from .history import Sessions
+from .objects import redact
 
 logger = logging.getLogger("hermes_agui")
 
@@ -214,13 +215,13 @@ class Actions:
 
     def processes(self, session_key: str) -> list[dict[str, Any]]:
         """The session's background processes, running and lately ended; secrets redacted, as for the model."""
-        from tools.process_registry import _redact_process_result, process_registry
+        from tools.process_registry import process_registry
 
         if not session_key:
             return []
         found = []
         for entry in process_registry.list_sessions(session_key=session_key):
-            shown = _redact_process_result(entry)
+            shown = _redacted(entry)
             process = process_registry.get(entry["session_id"])
             told = {
                 "id": str(shown["session_id"]),
@@ -240,11 +241,11 @@ class Actions:
 
         ``status`` is ``killed``, ``already_exited`` or ``error`` (with ``error``); ``output`` its last words.
         """
-        from tools.process_registry import _redact_process_result, process_registry
+        from tools.process_registry import process_registry
 
         if not any(one["id"] == process_id for one in self.processes(session_key)):
             return None
-        result: dict[str, Any] = _redact_process_result(process_registry.kill_process(process_id))
+        result: dict[str, Any] = _redacted(process_registry.kill_process(process_id))
         return None if result.get("status") == "not_found" else result
 
     # -- commands -----------------------------------------------------------------------------------------------
@@ -261,6 +262,16 @@ class Actions:
         for command in _skills(source.platform.value):  # Hermes does not gate them (run.py, skill slash commands)
             told.setdefault(command["name"], command)
         return list(told.values())
+
+
+def _redacted(told: dict[str, Any]) -> dict[str, Any]:
+    """What the process registry tells, without secrets, as the model gets it; 0.17 redacts nothing by itself."""
+    from tools import process_registry
+
+    theirs = getattr(process_registry, "_redact_process_result", None)
+    if theirs is not None:
+        return dict(theirs(told))
+    return {name: redact(value) if isinstance(value, str) else value for name, value in told.items()}
 
 
 def _copied(row: dict[str, Any]) -> dict[str, Any]:

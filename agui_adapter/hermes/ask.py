@@ -18,6 +18,7 @@ from ..requests import DENY, Answer, Pending, Requests, new_id
 from ..session import Turn
 from ..stream import Request
 from ..tools import ClientTool, content_of
+from .versions import approvals
 
 logger = logging.getLogger("hermes_agui")
 
@@ -54,7 +55,11 @@ def approval_asked(requests: Requests, turn: Turn, facts: dict[str, Any], call_i
         "approval",
         f"Allow this command? {facts.get('description') or ''}".strip(),
         call_id,
-        approval_choices(bool(data.get("allow_permanent", True)), bool(data.get("smart_denied"))),
+        approval_choices(
+            bool(data.get("allow_permanent", True)),
+            bool(data.get("smart_denied")),
+            session=bool(data.get("allow_session", True)),
+        ),
         detail={
             "command": str(data.get("command") or command),
             "description": str(facts.get("description") or ""),
@@ -104,9 +109,7 @@ def approval_settled(requests: Requests, facts: dict[str, Any]) -> None:
 def approval_seconds() -> float:
     """Hermes's own time for an approval (``approvals.timeout``), in seconds."""
     try:
-        from tools.approval import _get_approval_timeout
-
-        return float(_get_approval_timeout())
+        return float(approvals("_get_approval_timeout")())
     except Exception:
         logger.debug("approvals.timeout unreadable", exc_info=True)
         return 60.0
@@ -138,16 +141,12 @@ def _claim(key: str, command: str) -> Any:
 
 def bind_session(session_key: str) -> None:
     """Name the session of whatever this task starts: ``/background`` of 0.19 loses it, and would ask nobody."""
-    from tools.approval import set_current_session_key
-
-    set_current_session_key(session_key)
+    approvals("set_current_session_key")(session_key)
 
 
 def session_key_here() -> str:
     """The session whose dangerous commands this thread would ask for; empty when it is none."""
-    from tools.approval import get_current_session_key
-
-    return str(get_current_session_key(default="") or "")
+    return str(approvals("get_current_session_key")(default="") or "")
 
 
 class _Ears:
@@ -185,9 +184,9 @@ class _Ears:
 ears = _Ears()
 
 
-def approval_choices(permanent: bool, smart_denied: bool) -> tuple[str, ...]:
+def approval_choices(permanent: bool, smart_denied: bool, *, session: bool = True) -> tuple[str, ...]:
     """What Hermes allows as an answer: the owner's override of a smart refusal is for once (approval.py)."""
-    if smart_denied:
+    if smart_denied or not session:
         return ("once", "deny")
     return ("once", "session", "always", "deny") if permanent else ("once", "session", "deny")
 
@@ -223,10 +222,30 @@ def ask_clarify(requests: Requests, turn: Turn, call_id: str, question: str, cho
     Stands in for the gateway's callback, whose time-out of 0 expires at once in 0.19 (clarify_gateway.py) though it
     is documented as no limit.
     """
+    outcome, text = _ask(requests, turn, call_id, question, choices)
+    return text if outcome == "submitted" else f"[{text}]"
+
+
+def ask_questions(requests: Requests, turn: Turn, call_id: str, questions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The same of Hermes 0.22, where one call asks several: one after the other, to the first that is not answered."""
+    answers: dict[str, Any] = {}
+    for one in questions:
+        several = {"multiSelect": True} if one.get("multi_select") else {}
+        outcome, text = _ask(requests, turn, call_id, str(one.get("question") or ""), one.get("choices"), several)
+        if outcome != "submitted":
+            return {"answers": answers, "outcome": outcome, "notice": text}
+        answers[str(one.get("qid"))] = text
+    return {"answers": answers, "outcome": "submitted"}
+
+
+def _ask(
+    requests: Requests, turn: Turn, call_id: str, question: str, choices: Any, detail: dict[str, Any] | None = None
+) -> tuple[str, str]:
+    """How it ended, in the words of Hermes 0.22 (tools/clarify_tool.py), and the answer, or why there is none."""
     from tools.clarify_gateway import get_clarify_timeout
 
     if not requests.take_place(turn):
-        return "[the question could not be asked: too many conversations wait for an answer already]"
+        return "undelivered", "the question could not be asked: too many conversations wait for an answer already"
     seconds = requests.limited(turn, float(max(0, get_clarify_timeout())))
     request = Request(
         new_id("clarify"),
@@ -235,6 +254,7 @@ def ask_clarify(requests: Requests, turn: Turn, call_id: str, question: str, cho
         call_id,
         tuple(str(choice) for choice in choices or ()),
         free_text=True,
+        detail=detail or {},
     )
     pending = requests.open(turn, request, seconds=seconds)
     requests.hold(pending)
@@ -242,10 +262,10 @@ def ask_clarify(requests: Requests, turn: Turn, call_id: str, question: str, cho
     requests.wait(pending, _keeper("waiting for an answer"))
     answer = pending.answer or Answer()
     if pending.closed == "answered" and not answer.error:
-        return answer.text
+        return "submitted", answer.text
     if pending.closed == "expired":
-        return f"[user did not respond within {int(seconds // 60)}m]"
-    return f"[the question was not answered: {answer.error}]"
+        return "timed_out", f"user did not respond within {int(seconds // 60)}m"
+    return "cancelled", f"the question was not answered: {answer.error}"
 
 
 def resolve_clarify(clarify_id: str, text: str) -> None:

@@ -18,7 +18,7 @@ from ..session import Turn
 from ..tap import Tap, without_thinking
 from .commands import Command, read_command
 from .facts import Facts
-from .history import Sessions
+from .history import Sessions, beside
 from .warm import warm_up
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 from .hooks import _Attachment, _bridges
 from .objects import text_of
+from .versions import session_id_of
 
 logger = logging.getLogger("hermes_agui")
 
@@ -160,7 +161,7 @@ class Bridge:
     def taken_elsewhere(self, session_key: str) -> bool:
         """Whether another key's turn holds the session that this key stands on. On the loop."""
         registry = getattr(self.runner, "_turn_leases", None)
-        session_id = self.runner.session_store.peek_session_id(session_key) if registry is not None else None
+        session_id = session_id_of(self.runner.session_store, session_key) if registry is not None else None
         lease = registry._leases.get(session_id) if session_id and registry is not None else None
         holder = getattr(lease, "holder", None)
         return holder is not None and holder.owner_key != session_key
@@ -177,7 +178,7 @@ class Bridge:
                 found.append(without_thinking(text_of(message.get("content"))))
             elif isinstance(message, dict) and message.get("role") == "user":
                 own = text_of(message.get("content")).startswith("[System:")  # Hermes's own request to go on
-                if not own:
+                if not own and not beside(message):
                     break
         return found
 
@@ -271,6 +272,9 @@ class Bridge:
         """
         runner = self.runner
         get, lock = getattr(runner, "_get_executor", None), getattr(runner, "_executor_lock", None)
+        if runner is not None and get is None:  # 0.17: agents run on the loop's own pool
+            pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="hermes-gateway")
+            asyncio.get_running_loop().set_default_executor(pool)
         if get is None or lock is None:
             return
         pool = get()

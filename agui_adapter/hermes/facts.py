@@ -17,7 +17,7 @@ from ..stream import PlanChanged
 
 logger = logging.getLogger("hermes_agui")
 
-TODO = "todo"
+TODO = ("todo", "todo_list")  # the plan tool, before 0.22 and since
 _RUNNING = "running"
 
 

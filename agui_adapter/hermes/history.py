@@ -17,6 +17,7 @@ from typing import Any
 from gateway.session import SessionSource
 
 from ..history import Row, visible
+from .versions import session_id_of
 
 logger = logging.getLogger("hermes_agui")
 
@@ -46,7 +47,7 @@ class Sessions:
     def session_id(self, session_key: str) -> str:
         """The session that the key stands for now; empty if there is none. Follows rotating compaction."""
         self._store._ensure_loaded()
-        found = self._store.peek_session_id(session_key)
+        found = session_id_of(self._store, session_key)
         if not found:
             return ""
         return str(self._db.get_compression_tip(found) or found) if self._db is not None else str(found)
@@ -210,8 +211,14 @@ def _row(row: dict[str, Any]) -> Row:
         archived and not active,
         summary,
         not archived and not active,
-        role == "user" and is_aside(text),
+        role == "user" and (is_aside(text) or beside(row)),
     )
+
+
+def beside(message: dict[str, Any]) -> bool:
+    """Whether Hermes marks a user message as none of the conversation: from 0.22 on a steered text has a row of its
+    own (prompt_builder.py, steer_user_row), where it was a part of a tool's result before."""
+    return message.get("display_kind") in ("steer", "hidden")
 
 
 # What Hermes 0.19 writes to the model in a user's place (conversation_loop.py, conversation_compression.py, run.py,

@@ -148,10 +148,14 @@ class _Attachment:
     def starts(self, call_id: str) -> None:
         self.tap.starts(call_id)
 
-    def clarify(self, question: str, choices: Any = None) -> str:
+    def clarify(self, question: Any, choices: Any = None) -> Any:
+        """Hermes 0.22 gives a list of questions and takes their answers (tools/clarify_tool.py); before, one text."""
         inside = _inside.get()
         wires = self.tap.wire_ids(inside.call_id) if inside is not None else []
-        return ask.ask_clarify(self.bridge.requests, self.tap.turn, wires[0] if wires else "", str(question), choices)
+        requests, turn, call_id = self.bridge.requests, self.tap.turn, wires[0] if wires else ""
+        if isinstance(question, list):
+            return ask.ask_questions(requests, turn, call_id, question)
+        return ask.ask_clarify(requests, turn, call_id, str(question), choices)
 
     def offer(self) -> None:
         """Give the agent this turn's client tools and the state tools, and take back those of an earlier turn."""
@@ -174,7 +178,7 @@ class _Attachment:
             status="error" if told.get("is_error") else "ok",
             duration=float(told.get("duration") or 0.0),
         )
-        if name == TODO and self.facts is not None:
+        if name in TODO and self.facts is not None:
             self.facts.todos(text_of(result))
 
     def progress(self, kind: str, name: Any = None, preview: Any = None, args: Any = None, **facts: Any) -> None:

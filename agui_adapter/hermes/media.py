@@ -136,7 +136,7 @@ async def fetch(url: str, limit: int) -> Fetched:
 
 
 async def _fetch(url: str, limit: int) -> Fetched:
-    from tools.url_safety import async_is_safe_url, normalize_url_for_request, redirect_target_from_response
+    from tools.url_safety import async_is_safe_url, normalize_url_for_request
 
     # Not compressed: a few bytes may become many, and the limit is on what arrives.
     headers = {"User-Agent": _AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
@@ -148,7 +148,7 @@ async def _fetch(url: str, limit: int) -> Fetched:
             async with client.stream("GET", url, headers=headers) as response:
                 if not getproxies():
                     await _check_peer(response)
-                target = redirect_target_from_response(response)
+                target = response.headers["location"] if response.has_redirect_location else None
                 if target is not None:
                     url = urljoin(url, target)
                     continue

@@ -12,7 +12,7 @@ from gateway.session_context import get_session_env
 
 from ..stream import Usage
 from ..tap import Call, Failure, without_thinking
-from .history import reached
+from .history import beside, reached
 
 logger = logging.getLogger("hermes_agui")
 
@@ -113,7 +113,7 @@ def cut_answer(agent: Any) -> str | None:
 def tool_results(agent: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     for message in reversed(getattr(agent, "_session_messages", None) or []):
-        if not isinstance(message, dict) or message.get("role") == "user":
+        if not isinstance(message, dict) or (message.get("role") == "user" and not beside(message)):
             break
         if message.get("role") == "tool":
             found[str(message.get("tool_call_id") or "")] = text_of(message.get("content"))

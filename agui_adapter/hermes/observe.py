@@ -302,7 +302,11 @@ class Others:
             return False
         if not store.switch_session(session_key, target):
             raise LookupError(session.id)
-        self._runner._clear_conversation_scope(session_key, reason="resume")
+        clear = getattr(self._runner, "_clear_conversation_scope", None)
+        if clear is not None:
+            clear(session_key, reason="resume")
+        else:  # before 0.19
+            self._runner._clear_session_boundary_security_state(session_key)
         self._sessions.evict(session_key)
         return True
 

@@ -102,8 +102,19 @@ def is_connected(cfg: Any) -> bool:
 
 
 def create_adapter(cfg: Any) -> Any:
-    """Build the adapter (gateway process only): this is where aiohttp and the rest are imported."""
-    from agui_adapter.adapter import AguiAdapter
+    """Build the adapter (gateway process only): this is where aiohttp and the rest are imported.
+
+    Raises RuntimeError, which Hermes logs, on a Hermes that is laid out in a way we do not know.
+    """
+    try:
+        from agui_adapter.adapter import AguiAdapter
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("agent", "gateway", "hermes_cli", "hermes_constants", "tools"):
+            raise
+        raise RuntimeError(
+            f"hermes-agui does not know this Hermes ({error}): "
+            "update the older of the two (`hermes update`, `pip install -U hermes-agui`)"
+        ) from error
 
     return AguiAdapter(cfg)
 

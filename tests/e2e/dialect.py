@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from tests.e2e.helpers import call
 
 
 @cache
-def _many_questions() -> bool:
+def many_questions() -> bool:
+    """Whether one call of `clarify` may ask several questions."""
     from tools.clarify_tool import CLARIFY_SCHEMA
 
     return "questions" in CLARIFY_SCHEMA["parameters"]["properties"]
 
 
+def catalog(folder: Path) -> dict[str, str]:
+    """The environment of a Hermes whose package came without its catalogs of words (the repackaged 0.22): a gateway
+    would say `gateway.pairing.code_reply` and no code. Empty where they are there, or nothing needs them."""
+    try:
+        from agent.i18n import _locales_dir
+    except ImportError:
+        return {}
+    if (_locales_dir() / "en.yaml").is_file():
+        return {}
+    words = {"gateway": {"pairing": {"code_reply": "Ask the operator for `{approve_cmd}`."}}}
+    (folder / "en.yaml").write_text(json.dumps(words))
+    return {"HERMES_BUNDLED_LOCALES": str(folder)}
+
+
+def todo_name() -> str:
+    """The tool that keeps the agent's plan: `todo`, and from 0.22 on `todo_list`."""
+    from tools.todo_tool import TODO_SCHEMA
+
+    return str(TODO_SCHEMA["name"])
+
+
+def background() -> str:
+    """The beginning of a message that starts a background task: `/background`, and from 0.22 on `/bg`."""
+    from hermes_cli.commands import COMMAND_REGISTRY
+
+    names = {name for one in COMMAND_REGISTRY for name in (one.name, *one.aliases)}
+    return "/background " if "background" in names else "/bg "
+
+
 def clarify(question: str, choices: list[str] | None = None, call_id: str | None = "") -> dict[str, Any]:
     """A call of `clarify` that asks one question; from 0.22 on it takes a list of them."""
     arguments: dict[str, Any] = {"question": question} | ({"choices": choices} if choices else {})
-    if _many_questions():
+    if many_questions():
         arguments = {"questions": [arguments]}
     return call("clarify", arguments, call_id)
 

@@ -23,6 +23,7 @@ from tests.e2e.asking import (
     tool_messages,
     victim,
 )
+from tests.e2e.dialect import background
 from tests.e2e.helpers import Chat, GatedModel, call, script, unique, wait_until
 
 
@@ -31,6 +32,7 @@ def folder(gateway: Gateway) -> Path:
     return victim(gateway)
 
 
+@pytest.mark.compat
 def test_it_is_asked_and_waits(chat: Chat, folder: Path) -> None:
     call_id = unique("c")
     run = chat.say(deletes(folder, call_id=call_id))
@@ -50,6 +52,7 @@ def test_it_is_asked_and_waits(chat: Chat, folder: Path) -> None:
     resume(chat, (asked["id"], {"choice": "deny"}))
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize(
     ("payload", "gone"),
     [
@@ -77,6 +80,7 @@ def test_the_answer_decides(chat: Chat, folder: Path, payload: Any, gone: bool) 
     idle(chat)
 
 
+@pytest.mark.compat
 def test_a_reason_reaches_the_model(chat: Chat, folder: Path, model: GatedModel) -> None:
     call_id = unique("c")
     asked = interrupt(chat.say(deletes(folder, call_id=call_id)))
@@ -86,6 +90,7 @@ def test_a_reason_reaches_the_model(chat: Chat, folder: Path, model: GatedModel)
     assert folder.exists()
 
 
+@pytest.mark.compat
 def test_session_holds_for_this_thread_only(gateway: Gateway) -> None:
     chat, other = Chat(gateway), Chat(gateway)
     first, second, third = victim(gateway), victim(gateway), victim(gateway)
@@ -117,6 +122,7 @@ def test_secrets_in_a_command_are_not_shown(chat: Chat, folder: Path) -> None:
     resume(chat, (asked["id"], {"choice": "deny"}))
 
 
+@pytest.mark.compat
 def test_several_in_one_step_come_one_after_the_other(gateway: Gateway, chat: Chat) -> None:
     first, second = victim(gateway), victim(gateway)
     calls = [
@@ -155,6 +161,7 @@ def test_an_approved_command_runs_once(gateway: Gateway, chat: Chat) -> None:
     assert counter.read_text() == "ran\n"
 
 
+@pytest.mark.compat
 def test_code_asks_too(gateway: Gateway, chat: Chat, folder: Path) -> None:
     """`execute_code` is asked for as a whole, or for the command that it runs, as Hermes has it."""
     code = f"from hermes_tools import terminal\nprint(terminal({'rm -rf ' + str(folder)!r}))"
@@ -180,9 +187,10 @@ def test_code_that_is_refused_does_nothing(chat: Chat, folder: Path) -> None:
     assert folder.exists()
 
 
+@pytest.mark.compat
 def test_background_alone_asks(gateway: Gateway, chat: Chat, folder: Path) -> None:
     """`/background` on a thread where nothing else runs."""
-    chat.say("/background " + deletes(folder, then="background end"))
+    chat.say(background() + deletes(folder, then="background end"))
     asked = wait_until(lambda: open_requests(chat), "the background task asks")[0]
     assert asked["metadata"]["hermes"]["command"] == f"rm -rf {folder}"
     assert folder.exists()
@@ -200,7 +208,7 @@ def test_background_beside_a_turn_is_bound_to_its_own_command(gateway: Gateway, 
     """Two questions are open at once; the second is answered first."""
     mine, behind = victim(gateway), victim(gateway)
     call_id = unique("c")
-    chat.say("/background " + deletes(behind, then="background end"))
+    chat.say(background() + deletes(behind, then="background end"))
     wait_until(lambda: open_requests(chat), "the background task asks")
     run = chat.say(deletes(mine, call_id=call_id))
     by_command = {one["metadata"]["hermes"]["command"]: one for one in interrupts(run)}
@@ -223,7 +231,7 @@ def test_background_beside_a_turn_is_bound_to_its_own_command(gateway: Gateway, 
 def test_background_question_survives_the_end_of_a_turn(gateway: Gateway, chat: Chat, model: GatedModel) -> None:
     """Hermes wakes and refuses every wait of a session when its own turn ends; ours goes on."""
     behind, gate = victim(gateway), unique("g")
-    chat.say("/background " + script({"first_ms": 300, **json.loads(deletes(behind))["script"][0]}, {"text": "ok"}))
+    chat.say(background() + script({"first_ms": 300, **json.loads(deletes(behind))["script"][0]}, {"text": "ok"}))
     run = chat.start(script({"text": f"one {{gate:{gate}}} two"}))
     wait_until(lambda: open_requests(chat), "the background task asks")
     run.wait(lambda run: run.of("CUSTOM"), "the question is shown while the turn runs")

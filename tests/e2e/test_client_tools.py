@@ -27,6 +27,7 @@ from tests.e2e.asking import (
     tool_messages,
     victim,
 )
+from tests.e2e.dialect import todo_name
 from tests.e2e.helpers import Chat, GatedModel, Run, call, script, unique, wait_until
 
 TOOLS = [COLOR]
@@ -44,6 +45,7 @@ def ids(count: int) -> list[str]:
 # --- the cycle
 
 
+@pytest.mark.compat
 def test_a_call_is_the_end_of_the_run_and_its_answer_goes_on(chat: Chat, model: GatedModel) -> None:
     (one,) = ids(1)
     run = chat.say(asks_client(one), tools=TOOLS)
@@ -75,6 +77,7 @@ def test_several_calls_answered_together(chat: Chat, model: GatedModel, reverse:
     chat.assert_as_transcript()
 
 
+@pytest.mark.compat
 def test_several_calls_answered_one_by_one_in_any_order(chat: Chat, model: GatedModel) -> None:
     made = ids(3)
     chat.say(asks_client(*made), tools=TOOLS)
@@ -87,6 +90,7 @@ def test_several_calls_answered_one_by_one_in_any_order(chat: Chat, model: Gated
     chat.assert_as_transcript()
 
 
+@pytest.mark.compat
 def test_a_step_after_the_answer_may_ask_again(chat: Chat, model: GatedModel) -> None:
     one, two = ids(2)
     steps = [{"text": f"step {name}", "tools": [call(NAME, {"q": name}, name)]} for name in (one, two)]
@@ -135,6 +139,7 @@ def test_a_call_has_one_id_in_its_events_and_in_a_snapshot(chat: Chat, model: Ga
 # --- mixed steps
 
 
+@pytest.mark.compat
 def test_server_calls_before_a_client_call_have_streamed_their_results(chat: Chat, model: GatedModel) -> None:
     server, client = ids(2)
     calls = [call("terminal", {"command": "echo before"}, server), call(NAME, {"q": "x"}, client)]
@@ -148,6 +153,7 @@ def test_server_calls_before_a_client_call_have_streamed_their_results(chat: Cha
     chat.assert_as_transcript()
 
 
+@pytest.mark.compat
 def test_server_calls_behind_a_client_call_run_after_its_answer(
     gateway: Gateway, chat: Chat, model: GatedModel
 ) -> None:
@@ -190,6 +196,7 @@ def test_both_orders_at_once(chat: Chat, model: GatedModel) -> None:
     assert tool_messages(requests_of(model, b)[-1]) == received
 
 
+@pytest.mark.compat
 def test_an_approval_and_a_client_call_in_one_step(gateway: Gateway, chat: Chat, model: GatedModel) -> None:
     client, server = ids(2)
     folder = victim(gateway)
@@ -223,6 +230,7 @@ def test_an_approval_before_a_client_call(gateway: Gateway, chat: Chat, model: G
 # --- what the client gives
 
 
+@pytest.mark.compat
 def test_an_error_reaches_the_model(chat: Chat, model: GatedModel) -> None:
     (one,) = ids(1)
     chat.say(asks_client(one), tools=TOOLS)
@@ -267,6 +275,7 @@ def test_arguments_go_through_unchanged(chat: Chat) -> None:
 # --- the model's tool list
 
 
+@pytest.mark.compat
 def test_the_same_tools_are_there_after_the_answer_and_nowhere_else(
     gateway: Gateway, chat: Chat, model: GatedModel
 ) -> None:
@@ -343,8 +352,10 @@ def test_a_turn_without_tools_does_not_have_those_of_the_one_before(chat: Chat, 
 # --- names
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("name", ["terminal", "read_file", "todo", "web_search", "delegate_task", "tool_call"])
 def test_a_server_tool_is_never_shadowed(chat: Chat, model: GatedModel, name: str) -> None:
+    name = todo_name() if name == "todo" else name
     marker = unique("m")
     run = chat.start(marker, tools=[{**COLOR, "name": name}]).finish()
     assert run.status == 422 and run.problem()["code"] == "tool_name_taken"

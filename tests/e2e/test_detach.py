@@ -173,6 +173,7 @@ def test_by_default_a_turn_goes_on_without_readers(model: GatedModel, make_gatew
     assert texts(look(chat)["messages"]) == [f"The first {{gate:{gate}}} answer."]
 
 
+@pytest.mark.compat
 def test_who_left_and_sends_something_new_stops_the_old_turn(gateway: Gateway, model: GatedModel) -> None:
     chat = Chat(gateway)
     run, gate = begun(chat)
@@ -188,6 +189,7 @@ def test_who_left_and_sends_something_new_stops_the_old_turn(gateway: Gateway, m
 # --- stop
 
 
+@pytest.mark.compat
 def test_stop_ends_a_turn_in_mid_stream(gateway: Gateway, model: GatedModel) -> None:
     chat = Chat(gateway)
     run, gate = begun(chat)
@@ -247,6 +249,7 @@ def test_stop_as_soon_as_the_run_has_begun(gateway: Gateway, model: GatedModel) 
         assert chat.say(script({"text": "Afterwards."})).succeeded().texts()[-1] == "Afterwards."
 
 
+@pytest.mark.compat
 def test_stop_ends_a_turn_that_waits(gateway: Gateway) -> None:
     chat = Chat(gateway)
     steps = script({"text": "I ask.", "tools": [call("ask_browser", {}, "call-9")]}, {"text": "never"})
@@ -271,6 +274,7 @@ def register(ctx):
 """
 
 
+@pytest.mark.compat
 def test_a_stop_that_comes_too_late_does_not_swallow_the_next_message(
     model: GatedModel, make_gateway: Callable[..., Gateway]
 ) -> None:

@@ -8,12 +8,14 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from agui_adapter.demo.gateway import Gateway
+from tests.e2e.dialect import catalog
 from tests.e2e.helpers import Chat, GatedModel, Run, call, hermes, script, unique, wait_until
 
 SECRET = "sk-live-4f9a8c7d6e5b4a3f2e1d0c9b8a7f6e5d"
@@ -21,7 +23,7 @@ SECRET = "sk-live-4f9a8c7d6e5b4a3f2e1d0c9b8a7f6e5d"
 # Hermes gives up after two tries and waits two seconds between them. A provider that is silent for 1.5 s is too slow.
 IMPATIENT: dict[str, Any] = {
     "config": {
-        "agent": {"api_max_retries": 2},
+        "agent": {"api_max_retries": 2, "auto_recovery_cycles": 0},
         "providers": {"custom": {"request_timeout_seconds": 1.5, "stale_timeout_seconds": 1.5}},
     },
     "env": {"HERMES_STREAM_RETRIES": "0"},
@@ -56,6 +58,7 @@ def failed(impatient: Gateway) -> dict[str, tuple[Chat, Run]]:
     return {name: (chats[name], chats[name].keep(run.finish())) for name, run in runs.items()}
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_provider_that_fails(failed: dict[str, tuple[Chat, Run]], name: str) -> None:
     _, run = failed[name]
@@ -68,6 +71,7 @@ def test_a_provider_that_fails(failed: dict[str, tuple[Chat, Run]], name: str) -
     assert SECRET[8:] not in run.raw.decode()
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("name", ["401", "500", "hang"])
 def test_a_thread_works_again_after_a_failure(failed: dict[str, tuple[Chat, Run]], name: str) -> None:
     chat, _ = failed[name]
@@ -152,8 +156,9 @@ def test_a_client_that_leaves_does_not_end_the_turn(gateway: Gateway, model: Gat
 # --- a gateway that refuses
 
 
-def test_pairing(make_gateway: Callable[..., Gateway]) -> None:
-    gateway = make_gateway(env={"AGUI_ALLOWED_USERS": None})
+@pytest.mark.compat
+def test_pairing(make_gateway: Callable[..., Gateway], tmp_path: Path) -> None:
+    gateway = make_gateway(env={"AGUI_ALLOWED_USERS": None} | catalog(tmp_path))
     chat = Chat(gateway)
     first = chat.say("let me in").succeeded()
     code = re.search(r"pairing approve agui (\S+)", first.text().replace("`", " "))
@@ -203,6 +208,7 @@ def test_the_start_up_window_without_patience(make_gateway: Callable[..., Gatewa
         assert int(run.headers["retry-after"]) > 0
 
 
+@pytest.mark.compat
 def test_sigterm_in_mid_stream(make_gateway: Callable[..., Gateway], model: GatedModel) -> None:
     gateway, gate = make_gateway(), unique("g")
     chat = Chat(gateway)

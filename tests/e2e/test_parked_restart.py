@@ -25,6 +25,7 @@ from tests.e2e.asking import (
     tool_messages,
     victim,
 )
+from tests.e2e.dialect import clarify
 from tests.e2e.helpers import Chat, GatedModel, call, script, unique, wait_until
 
 TOOLS = [COLOR]
@@ -34,7 +35,7 @@ MARKER = ".clean_shutdown"
 def park(gateway: Gateway, kind: str) -> tuple[Chat, str, str, Any]:
     """A thread whose turn waits: the thread, the call's id, the interrupt's id, the folder to delete."""
     chat, one, folder = Chat(gateway), unique("k"), victim(gateway)
-    question = script({"tools": [call("clarify", {"question": "Which?"}, one)]}, {"text": "Thanks."})
+    question = script({"tools": [clarify("Which?", None, one)]}, {"text": "Thanks."})
     text = {"client": asks_client(one), "approval": deletes(folder, call_id=one), "clarify": question}[kind]
     run = chat.say(text, tools=TOOLS)
     if kind == "client":
@@ -43,6 +44,7 @@ def park(gateway: Gateway, kind: str) -> tuple[Chat, str, str, Any]:
     return chat, one, interrupt(run)["id"], folder
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("kind", ["client", "approval", "clarify"])
 def test_a_stop_is_clean_and_nothing_runs_again(
     make_gateway: Callable[..., Gateway], model: GatedModel, kind: str
@@ -104,6 +106,7 @@ def test_a_reader_of_a_waiting_thread_gets_an_end(make_gateway: Callable[..., Ga
     assert any("RUN_" in line for line in rest[-1:]), rest
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("kind", ["client", "approval", "clarify"])
 @pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
 def test_an_answer_after_a_restart(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -22,24 +23,25 @@ from tests.e2e.asking import (
     tool_messages,
     victim,
 )
+from tests.e2e.dialect import clarify, many_questions, offered
 from tests.e2e.helpers import Chat, GatedModel, call, script, unique, wait_until
 
 
 def asks(call_id: str, choices: list[str] | None = None, then: str = "Thanks.") -> str:
-    arguments: dict[str, Any] = {"question": "Which one?"} | ({"choices": choices} if choices else {})
-    return script({"text": "A question.", "tools": [call("clarify", arguments, call_id)]}, {"text": then})
+    return script({"text": "A question.", "tools": [clarify("Which one?", choices, call_id)]}, {"text": then})
 
 
 # --- clarify
 
 
+@pytest.mark.compat
 def test_choices_are_offered_and_one_is_taken(chat: Chat, model: GatedModel) -> None:
     one = unique("c")
     run = chat.say(asks(one, ["red", "blue"]))
     asked = interrupt(run)
     assert asked["reason"] == "input_required" and asked["message"] == "Which one?" and asked["toolCallId"] == one
-    assert asked["metadata"]["hermes"]["choices"] == ["red", "blue"]
-    assert asked["responseSchema"]["properties"]["answer"]["examples"] == ["red", "blue"]
+    assert asked["metadata"]["hermes"]["choices"] == offered(["red", "blue"])
+    assert asked["responseSchema"]["properties"]["answer"]["examples"] == offered(["red", "blue"])
     assert run.types[-2:] == ["TOOL_CALL_END", "RUN_FINISHED"]
     run = resume(chat, (asked["id"], {"answer": "blue"})).succeeded()
     assert run.text() == "Thanks." and list(run.results()) == [one] and "TOOL_CALL_START" not in run.types
@@ -47,6 +49,7 @@ def test_choices_are_offered_and_one_is_taken(chat: Chat, model: GatedModel) -> 
     chat.assert_as_transcript()
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("payload", [{"answer": "something else"}, "something else", {"text": "something else"}])
 def test_free_text(chat: Chat, model: GatedModel, payload: Any) -> None:
     one = unique("c")
@@ -55,6 +58,7 @@ def test_free_text(chat: Chat, model: GatedModel, payload: Any) -> None:
     assert "something else" in tool_messages(requests_of(model, one)[-1])[one]
 
 
+@pytest.mark.compat
 def test_a_typed_message_is_the_answer(chat: Chat, model: GatedModel) -> None:
     one = unique("c")
     interrupt(chat.say(asks(one, ["red", "blue"])))
@@ -65,6 +69,23 @@ def test_a_typed_message_is_the_answer(chat: Chat, model: GatedModel) -> None:
     chat.say("and another message").succeeded()
 
 
+@pytest.mark.compat
+def test_several_questions_of_one_call(chat: Chat, model: GatedModel) -> None:
+    if not many_questions():
+        pytest.skip("a call asks one question before Hermes 0.22")
+    one = unique("c")
+    asked = [{"question": "First?"}, {"question": "Which?", "choices": ["red", "blue"], "multi_select": True}]
+    run = chat.say(script({"tools": [call("clarify", {"questions": asked}, one)]}, {"text": "Thanks."}))
+    assert interrupt(run)["message"] == "First?"
+    run = resume(chat, (interrupt(run)["id"], {"answer": "yes"}))
+    assert interrupt(run)["message"] == "Which?" and interrupt(run)["metadata"]["hermes"]["multiSelect"] is True
+    run = resume(chat, (interrupt(run)["id"], {"answer": '["red", "blue"]'})).succeeded()
+    told = json.loads(tool_messages(requests_of(model, one)[-1])[one])
+    assert [each["user_response"] for each in told["responses"]] == ["yes", ["red", "blue"]]
+    assert run.text() == "Thanks." and told["outcome"] == "submitted"
+
+
+@pytest.mark.compat
 def test_closing_the_question_is_told(chat: Chat, model: GatedModel) -> None:
     one = unique("c")
     asked = interrupt(chat.say(asks(one)))
@@ -82,6 +103,7 @@ def test_no_answer_is_refused_and_the_question_stays(chat: Chat, payload: Any) -
     resume(chat, (asked["id"], {"answer": "now"})).succeeded()
 
 
+@pytest.mark.compat
 def test_a_time_limit_is_told_to_the_model(make_gateway: Callable[..., Gateway], model: GatedModel) -> None:
     gateway = make_gateway(config={"agent": {"clarify_timeout": 1}})
     chat, one = Chat(gateway), unique("c")
@@ -108,6 +130,7 @@ def test_no_limit_is_no_limit(make_gateway: Callable[..., Gateway]) -> None:
 # --- slash confirmations
 
 
+@pytest.mark.compat
 def test_a_confirmation_runs_what_was_confirmed(chat: Chat, model: GatedModel) -> None:
     run = chat.say("/reload-mcp")
     asked = interrupt(run)
@@ -122,6 +145,7 @@ def test_a_confirmation_runs_what_was_confirmed(chat: Chat, model: GatedModel) -
     assert "ancel" in resume(chat, (asked["id"], {"choice": "cancel"})).succeeded().text()
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("payload", [None, {"approved": False}, "cancel"])
 def test_a_confirmation_refused(chat: Chat, payload: Any) -> None:
     asked = interrupt(chat.say("/reload-mcp"))

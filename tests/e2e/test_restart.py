@@ -33,6 +33,7 @@ def restarted(gateway: Gateway, *, crash: bool = False) -> None:
     gateway.start()
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
 def test_between_turns(make_gateway: Make, model: GatedModel, crash: bool) -> None:
     gateway = make_gateway()
@@ -67,6 +68,7 @@ def _stands(chat: Chat, model: GatedModel) -> tuple[Run, str]:
     return run, gate
 
 
+@pytest.mark.compat
 def test_stopped_within_a_turn(make_gateway: Make, model: GatedModel) -> None:
     """Every reader gets an end; the message is there, once, under its id; and it goes on."""
     gateway = make_gateway()
@@ -94,6 +96,7 @@ def test_stopped_within_a_turn(make_gateway: Make, model: GatedModel) -> None:
     assert trimmed(history(chat)) == trimmed(chat.messages)
 
 
+@pytest.mark.compat
 def test_killed_within_a_turn(make_gateway: Make, model: GatedModel) -> None:
     gateway = make_gateway()
     chat = Chat(gateway)
@@ -169,6 +172,7 @@ def test_killed_while_a_tool_runs(make_gateway: Make, model: GatedModel) -> None
     assert trimmed(history(chat)) == trimmed(chat.messages)
 
 
+@pytest.mark.compat
 def test_what_was_accepted_is_known_after_a_restart(make_gateway: Make, model: GatedModel) -> None:
     """Messages that were answered are not input again, also with the index gone: then Hermes's rows name them."""
     gateway = make_gateway()

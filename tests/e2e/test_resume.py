@@ -149,6 +149,7 @@ def test_the_turn_has_all_that_matters(matrix: Matrix) -> None:
     assert trimmed(history(matrix.chat)) == trimmed(matrix.chat.messages)
 
 
+@pytest.mark.compat
 def test_cut_after_every_single_event_while_it_runs(matrix: Matrix) -> None:
     assert matrix.chain.cuts == len(matrix.whole) - 1
     assert matrix.chain.lines == matrix.whole[1:]  # it began behind the first frame
@@ -161,6 +162,7 @@ def test_a_cut_after_every_single_event_can_be_mended_later(matrix: Matrix) -> N
         assert got == behind(matrix.whole, event_id), event_id
 
 
+@pytest.mark.compat
 def test_a_reader_that_came_in_the_middle_has_the_same_messages(matrix: Matrix) -> None:
     """It had told nothing: it gets state and conversation, then everything of all runs, with the same ids."""
     events = matrix.watcher.events
@@ -171,6 +173,7 @@ def test_a_reader_that_came_in_the_middle_has_the_same_messages(matrix: Matrix) 
     assert patched(None, events) == thread_of(matrix.chat)["state"]
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("count", [1, 2, 5, 9, 14, 20])
 def test_the_posts_own_connection_cut_after_any_frame(gateway: Gateway, count: int) -> None:
     chat = Chat(gateway)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pytest
 
 from agui_adapter.demo.gateway import Gateway
 from tests.e2e.helpers import Chat, GatedModel, Run, call, plain, query, script, unique, wait_until
@@ -39,6 +40,7 @@ def in_a_tool(chat: Chat, *after: dict[str, Any]) -> tuple[Run, Any]:
     return run.wait(lambda run: run.calls(), "the tool call"), flag
 
 
+@pytest.mark.compat
 def test_a_text_reaches_the_model_with_the_next_tool_result(gateway: Gateway, model: GatedModel) -> None:
     chat, mark, more = Chat(gateway), unique("steer"), unique("steer")
     run, flag = in_a_tool(chat, {"text": "Done."})
@@ -59,6 +61,7 @@ def test_a_text_reaches_the_model_with_the_next_tool_result(gateway: Gateway, mo
     assert plain(chat.messages) == plain(history(chat))
 
 
+@pytest.mark.compat
 def test_a_text_that_comes_too_late_is_run_as_a_further_turn(gateway: Gateway, model: GatedModel) -> None:
     chat, gate, mark = Chat(gateway), unique("g"), unique("late")
     run = chat.start(script({"text": f"The {{gate:{gate}}} first answer."})).wait_text(gate)

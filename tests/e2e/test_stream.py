@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from agui_adapter.demo.gateway import Gateway
+from tests.e2e.dialect import search as search_call
 from tests.e2e.helpers import Chat, GatedModel, call, script, unique
 
 # --- text and reasoning
 
 
+@pytest.mark.compat
 def test_deltas_come_before_the_model_has_ended(chat: Chat, model: GatedModel) -> None:
     gate = unique("g")
     run = chat.start(script({"text": f"one two {{gate:{gate}}} three four"}))
@@ -27,6 +29,7 @@ def test_deltas_come_before_the_model_has_ended(chat: Chat, model: GatedModel) -
     chat.assert_as_transcript()
 
 
+@pytest.mark.compat
 def test_reasoning_streams_before_text_and_is_closed_by_it(chat: Chat, model: GatedModel) -> None:
     gate = unique("g")
     run = chat.start(script({"reasoning": f"hm, {{gate:{gate}}} yes", "text": "The answer."}))
@@ -62,6 +65,7 @@ def test_every_event_has_an_id_of_its_own(chat: Chat) -> None:
     assert run.types[text - 1] == "TEXT_MESSAGE_START" and ids[text - 1].endswith("-1")
 
 
+@pytest.mark.compat
 def test_usage_is_on_the_terminal_event(chat: Chat) -> None:
     usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
     details = usage | {
@@ -87,6 +91,7 @@ def test_usage_is_on_the_terminal_event(chat: Chat) -> None:
     ]
 
 
+@pytest.mark.compat
 def test_text_survives_as_it_is(chat: Chat) -> None:
     text = "a\n\n  b  \n```py\nx = '<b>'\n```\n€ 🌐 \u2028 ‮ end"
     run = chat.say(script({"text": text, "chunk": 1})).succeeded()
@@ -103,6 +108,7 @@ def test_inline_thinking_is_not_part_of_the_answer(chat: Chat) -> None:
 # --- tools
 
 
+@pytest.mark.compat
 def test_each_tool_step_begins_a_new_message(chat: Chat) -> None:
     run = chat.say(
         script(
@@ -120,6 +126,7 @@ def test_each_tool_step_begins_a_new_message(chat: Chat) -> None:
     chat.assert_as_transcript()
 
 
+@pytest.mark.compat
 def test_a_call_has_the_models_id_full_arguments_and_full_result(chat: Chat) -> None:
     call_id = unique("call")
     command = "printf '%s' " + "ä" * 3000
@@ -139,6 +146,7 @@ def test_a_call_without_arguments_has_an_empty_object(chat: Chat) -> None:
     chat.assert_as_transcript()
 
 
+@pytest.mark.compat
 def test_a_result_is_there_before_the_next_tool_ends(chat: Chat, gateway: Gateway) -> None:
     first, second = unique("c"), unique("c")
     flag = gateway.work_dir / unique("flag")
@@ -162,6 +170,7 @@ def test_a_result_is_there_before_the_next_tool_ends(chat: Chat, gateway: Gatewa
     chat.assert_as_transcript()
 
 
+@pytest.mark.compat
 def test_concurrent_calls_of_one_step(chat: Chat, gateway: Gateway) -> None:
     names = [unique("file") for _ in range(4)]
     for name in names:
@@ -177,11 +186,12 @@ def test_concurrent_calls_of_one_step(chat: Chat, gateway: Gateway) -> None:
     chat.assert_as_transcript()
 
 
+@pytest.mark.compat
 def test_a_tool_found_through_tool_search_shows_its_own_name(chat: Chat, model: GatedModel) -> None:
     search, echo = unique("c"), unique("c")
     run = chat.say(
         script(
-            {"tools": [call("tool_search", {"query": "repeat a word"}, search)]},
+            {"tools": [search_call("repeat a word", search)]},
             {"tools": [call("tool_call", {"name": "probe_echo", "arguments": {"word": "kumquat"}}, echo)]},
             {"text": "found"},
         )
@@ -195,6 +205,7 @@ def test_a_tool_found_through_tool_search_shows_its_own_name(chat: Chat, model: 
     assert json.loads(run.results()[echo]) == {"echo": "kumquat"}
 
 
+@pytest.mark.compat
 def test_a_call_that_another_plugin_blocks(chat: Chat) -> None:
     blocked, allowed = unique("c"), unique("c")
     run = chat.say(
@@ -254,6 +265,7 @@ def test_arguments_that_are_json_but_no_object(chat: Chat, arguments: str) -> No
     chat.assert_as_transcript()
 
 
+@pytest.mark.compat
 def test_a_made_up_tool_name_alone(chat: Chat) -> None:
     call_id = unique("c")
     run = chat.say(
@@ -366,6 +378,7 @@ def test_a_provider_that_does_not_stream(chat: Chat, how: str) -> None:
 # --- what changes after it was streamed
 
 
+@pytest.mark.compat
 def test_text_that_another_plugin_extends(chat: Chat) -> None:
     run = chat.say(script({"text": "Please APPEND here."})).succeeded()
     assert chat.messages[-1]["content"] == "Please APPEND here.\n\n-- added by the probe"
@@ -380,6 +393,7 @@ def test_text_that_another_plugin_replaces(chat: Chat) -> None:
     assert [message["role"] for message in chat.messages] == ["user", "assistant"]
 
 
+@pytest.mark.compat
 def test_a_stream_cut_in_mid_text_is_a_success(chat: Chat) -> None:
     run = chat.say(script({"text": "one two three four", "cut": 8}, {"text": "three four"})).succeeded()
     assert run.text().count("one") == 1
@@ -443,6 +457,7 @@ def test_an_empty_answer_after_a_tool_is_asked_again(chat: Chat) -> None:
 # --- beside the answer
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("command", ["/help", "/status", "/commands"])
 def test_the_reply_to_a_slash_command(chat: Chat, model: GatedModel, command: str) -> None:
     run = chat.say(command).succeeded()
@@ -452,6 +467,7 @@ def test_the_reply_to_a_slash_command(chat: Chat, model: GatedModel, command: st
     assert "usage" not in run.end
 
 
+@pytest.mark.compat
 def test_nothing_but_the_answer_in_a_new_thread(chat: Chat) -> None:
     """Hermes greets every new chat with a hint about home channels, which is not for a browser."""
     run = chat.say(script({"text": "Just the answer."})).succeeded()
@@ -493,6 +509,7 @@ def test_a_long_result_is_cut_and_marked(small: Gateway, model: GatedModel) -> N
     assert len(run.of("TEXT_MESSAGE_CONTENT")) < 3
 
 
+@pytest.mark.compat
 def test_calls_that_running_code_makes(small: Gateway) -> None:
     chat = Chat(small)
     call_id = unique("c")

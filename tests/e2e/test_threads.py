@@ -20,6 +20,7 @@ def keyed(model: GatedModel) -> Iterator[Gateway]:
         yield running
 
 
+@pytest.mark.compat
 def test_a_thread_continues_its_session_with_a_warm_cache(gateway: Gateway, model: GatedModel) -> None:
     chat, mark = Chat(gateway), unique("mark")
     chat.say(script({"text": "First answer."}, say=mark)).succeeded()
@@ -55,6 +56,7 @@ def test_another_thread_is_another_session(gateway: Gateway, model: GatedModel) 
     assert mark not in json.dumps(model.requests[-1])
 
 
+@pytest.mark.compat
 def test_another_principal_is_another_session(keyed: Gateway, model: GatedModel) -> None:
     thread, mark = unique(), unique("mark")
     local = Chat(keyed, thread=thread)
@@ -136,6 +138,7 @@ def _second(chat: Chat, text: str, **more: object) -> Run:
     return Chat(chat.gateway, thread=chat.thread, key=chat.key).start(text, **more)
 
 
+@pytest.mark.compat
 def test_a_busy_thread_refuses_while_it_is_read(gateway: Gateway, model: GatedModel) -> None:
     chat = Chat(gateway)
     run, gate = _busy(chat, model)
