@@ -1,4 +1,4 @@
-"""The access log: a JSON line for a request, on the logger `hermes_agui.access`. Never content, a key or a thread's id.
+"""The access log: a JSON line for each request, on the logger `hermes_agui.access`. Never content, a key, a thread id.
 
 The address is told as its route (`/agui/threads/{thread_id}`), the caller as its principal. A stream's line comes when
 it has ended, with the time that it was open.

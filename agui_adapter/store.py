@@ -14,6 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,7 @@ class Store:
         self._wait = wait_seconds  # for another process that holds the file
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
+        self._inode = 0  # of its file; 0 while it is in memory
 
     def open(self) -> None:
         """Open or make the file, and forget what is too old. Falls back to memory when the disk does not take it."""
@@ -172,13 +174,7 @@ class Store:
                 logger.error("agui: %s cannot be written (%s): ids will not survive a restart", self._path.name, error)
                 self._db = self._connect(":memory:")
             except sqlite3.DatabaseError as error:
-                logger.warning("agui: %s cannot be used (%s): it is put aside and begun anew", self._path.name, error)
-                try:
-                    self._put_aside()
-                    self._db = self._connect(str(self._path))
-                except (OSError, sqlite3.DatabaseError):
-                    logger.exception("agui: no store on disk: ids will not survive a restart")
-                    self._db = self._connect(":memory:")
+                self._begin_anew(error)
         self.prune()
 
     @property
@@ -189,9 +185,8 @@ class Store:
 
     def _put_aside(self) -> None:
         """The damaged file, and with it what SQLite keeps beside it: that must not be read into a new one."""
-        mark = f".damaged-{int(time.time())}"
-        self._path.rename(f"{self._path}{mark}")
-        for suffix in ("-wal", "-shm"):
+        mark = f".damaged-{time.time_ns()}"
+        for suffix in ("", "-wal", "-shm"):
             beside = Path(f"{self._path}{suffix}")
             if beside.exists():
                 beside.rename(f"{self._path}{mark}{suffix}")
@@ -213,6 +208,7 @@ class Store:
         except sqlite3.DatabaseError:
             db.close()
             raise
+        self._inode = _inode(self._path) if path != ":memory:" else 0
         return db
 
     def _migrate(self, db: sqlite3.Connection) -> None:
@@ -237,24 +233,52 @@ class Store:
             raise
 
     def _run(self, sql: str, values: Sequence[Any] = (), *, many: bool = False) -> list[sqlite3.Row]:
-        """One statement. An error of the disk is logged and answered with nothing: a turn never fails by it."""
+        """One statement. An error of the disk is logged and answered with nothing: a turn never fails by it.
+
+        A file that was deleted or damaged meanwhile is begun anew.
+        """
         with self._lock:
-            if self._db is None:
-                return []
-            try:
-                if many:
-                    self._db.execute("BEGIN IMMEDIATE")
-                    try:
-                        self._db.executemany(sql, values)
-                        self._db.execute("COMMIT")
-                    except sqlite3.Error:
-                        _roll_back(self._db)
-                        raise
-                    return []
-                return self._db.execute(sql, values).fetchall()
-            except sqlite3.Error:
-                logger.exception("agui: the store failed")
-                return []
+            for again in (False, True):
+                try:
+                    if self._db is None:
+                        return []
+                    if self._inode and self._inode != _inode(self._path):
+                        raise sqlite3.DatabaseError("its file is gone")
+                    return self._execute(self._db, sql, values, many=many)
+                except sqlite3.Error as error:
+                    if again or not _lost(error):
+                        logger.exception("agui: the store failed")
+                        return []
+                    self._begin_anew(error)
+        return []
+
+    def _execute(self, db: sqlite3.Connection, sql: str, values: Sequence[Any], *, many: bool) -> list[sqlite3.Row]:
+        if not many:
+            return db.execute(sql, values).fetchall()
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            db.executemany(sql, values)
+            db.execute("COMMIT")
+        except sqlite3.Error:
+            _roll_back(db)
+            raise
+        return []
+
+    def _begin_anew(self, why: object) -> None:
+        """Under the lock. The file cannot be used, so another takes its place; without a disk, memory."""
+        logger.warning("agui: %s cannot be used (%s): it is begun anew", self._path.name, why)
+        if self._db is not None and "no such table" in str(why):  # an empty file, or not all of one
+            with suppress(sqlite3.Error):
+                self._migrate(self._db)
+                return
+        if self._db is not None:
+            self._db.close()
+        try:
+            self._put_aside()
+            self._db = self._connect(str(self._path))
+        except (OSError, sqlite3.DatabaseError):
+            logger.exception("agui: no store on disk: ids will not survive a restart")
+            self._db = self._connect(":memory:")
 
     # -- threads ------------------------------------------------------------------------------------------------
 
@@ -585,6 +609,24 @@ class Store:
     def prune(self, run_days: float = 7) -> None:
         """Forget keys of runs after a week."""
         self._run("DELETE FROM runs WHERE at < ?", (time.time() - run_days * 86400,))
+
+
+def _inode(path: Path) -> int:
+    """Which file is there now; -1 for none, or an empty one. By its directory only: to open and close a database's file
+    beside SQLite would take SQLite's locks away."""
+    try:
+        found = path.stat()
+    except OSError:
+        return -1
+    return found.st_ino if found.st_size else -1
+
+
+def _lost(error: sqlite3.Error) -> bool:
+    """Whether the file is damaged or gone, and not only locked or without room."""
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_READONLY_DBMOVED", "SQLITE_IOERR_SHORT_READ")):
+        return True
+    return type(error) is sqlite3.DatabaseError or "no such table" in str(error)
 
 
 def _roll_back(db: sqlite3.Connection) -> None:
