@@ -20,6 +20,7 @@ COMMANDS = {
     "chat": ("agui_adapter.chat", "send one message and print the answer as it comes"),
     "mcp": ("agui_adapter.mcp_door.command", "be an MCP server on standard input and output, or on SLIM"),
     "token": ("agui_adapter.token_command", "make, list and revoke tokens for callers of the port"),
+    "doctor": ("agui_adapter.doctor", "look for what is wrong with the installation, and say what to do"),
     "check": ("agui_adapter.check", "check an AG-UI event stream against the protocol's rules"),
 }
 

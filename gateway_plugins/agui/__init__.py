@@ -63,6 +63,7 @@ def register(ctx: Any) -> None:
         is_connected=is_connected,
         required_env=[],
         install_hint=INSTALL_HINT,
+        setup_fn=interactive_setup,
         allowed_users_env="AGUI_ALLOWED_USERS",
         allow_all_env="AGUI_ALLOW_ALL_USERS",
         apply_yaml_config_fn=settings_from_yaml,
@@ -94,6 +95,16 @@ def missing_packages() -> list[str]:
 def check_requirements() -> bool:
     """Hermes's `check_fn`: cheap, no side effects. On False Hermes logs the install hint and skips the platform."""
     return not missing_packages()
+
+
+def interactive_setup() -> None:
+    """Hermes's `setup_fn`: what `hermes gateway setup` asks about this platform."""
+    if "agui_adapter" in missing_packages():
+        print(f"The agui plugin needs its package: run `{INSTALL_HINT}` first.")
+        return
+    from agui_adapter.setup import interactive_setup as ask
+
+    ask()
 
 
 def is_connected(cfg: Any) -> bool:

@@ -133,7 +133,7 @@ DAMAGE = b"\x00garbage\xff" * 4096
 
 @pytest.mark.parametrize("damage", ["overwritten", "deleted", "emptied"])
 def test_our_store_is_lost_while_the_gateway_runs(gateway: Gateway, damage: str) -> None:
-    """Turns go on; what comes later is kept again, and survives a restart (what SQLite did not notice, a second one)."""
+    """Turns go on; what comes later is kept again, for good (where SQLite noticed nothing: from the next start on)."""
     chat = Chat(gateway)
     chat.say(script({"text": "Before."})).succeeded()
     store = gateway.home / "agui.db"
