@@ -62,6 +62,7 @@ from .tools import ClientTool
 
 logger = logging.getLogger("hermes_agui")
 
+_PRUNE_SECONDS = 3600.0
 _ARRIVALS_SECONDS = 1.0  # between looks for messages that other processes left
 _one_shot: contextvars.ContextVar[bool] = contextvars.ContextVar("agui_one_shot", default=False)
 
@@ -219,6 +220,7 @@ class AguiAdapter(FileSender):
         return not self.bridge.starting() and not (self.warming is not None and self.warming.is_alive())
 
     async def _sweep(self) -> None:
+        prune_at = 0.0
         while True:
             await asyncio.sleep(30)
             for turn in self.threads.sweep(time.monotonic(), lambda turn: bool(self.requests.open_requests(turn))):
@@ -228,6 +230,19 @@ class AguiAdapter(FileSender):
             if self.observer is not None:
                 self.observer.sweep(time.monotonic())
             self.archive.later(self.files.sweep)
+            if time.monotonic() >= prune_at:
+                prune_at = time.monotonic() + _PRUNE_SECONDS
+                self.archive.later(self._prune)
+
+    def _prune(self) -> None:
+        """Forget what is kept too long. On the archive's worker."""
+        assert self.settings is not None
+        if self.settings.retention_days:
+            self.archive.prune(self.settings.retention_days, self._in_use)
+
+    def _in_use(self, chat_id: str) -> bool:
+        thread = self.threads.by_chat(chat_id)
+        return thread is not None and (thread.current is not None or thread.watchers > 0)
 
     # -- in -------------------------------------------------------------------------------------------------
 

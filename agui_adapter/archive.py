@@ -406,11 +406,35 @@ class Archive:
 
         def work() -> None:
             self.sessions.delete(self.key_of(thread))
-            self.store.delete_thread(thread.chat_id)
-            if self.files is not None:
-                self.files.forget(thread.chat_id)
+            self._erase(thread.chat_id)
+            self.store.wipe()
 
         await self.run(work)
+
+    def _erase(self, chat_id: str) -> None:
+        self.store.delete_thread(chat_id)
+        if self.files is not None:
+            self.files.forget(chat_id)
+
+    async def erase(self, principal: str) -> None:
+        """Forget what is left of a principal once its threads are deleted."""
+
+        def work() -> None:
+            for chat_id in self.store.chats_of(principal):
+                self._erase(chat_id)
+            self.store.wipe()
+
+        await self.run(work)
+
+    def prune(self, days: float, used: Callable[[str], bool]) -> None:
+        """Forget threads that nobody used for so many days, but those in use; their Hermes sessions stay. Blocks."""
+        old = [chat_id for chat_id in self.store.unused(days) if not used(chat_id)]
+        for chat_id in old:
+            self._erase(chat_id)
+        self.store.prune()
+        if old:
+            logger.info("agui: %d threads were not used for %g days and are forgotten", len(old), days)
+            self.store.wipe()
 
     def put_away(self, thread: Thread) -> None:
         """The turn of a stateless request is over: its thread and session go. Returns at once.

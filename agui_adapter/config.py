@@ -292,6 +292,7 @@ class Settings(BaseModel):
     max_attachments: _Int = _setting(16, "a whole number from 0 to 100", ge=0, le=100)
     file_ttl_seconds: _Float = _setting(86_400.0, "seconds from 1 to 31536000", ge=1, le=31_536_000)
     file_store_bytes: _Int = _setting(1024**3, "bytes, a whole number from 1048576 upwards", ge=2**20)
+    retention_days: _Float = _setting(0.0, "days from 0 (for ever) to 36500", ge=0, le=36_500)
     log_bytes_per_turn: _Int = _setting(8 * 1024 * 1024, "bytes, a whole number from 65536 upwards", ge=65536)
     log_bytes_total: _Int = _setting(512 * 1024 * 1024, "bytes, a whole number from 1048576 upwards", ge=2**20)
     metrics: Annotated[Literal["owner", "open", "off"], BeforeValidator(_owner_switch)] = _setting(

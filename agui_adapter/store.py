@@ -204,6 +204,7 @@ class Store:
             db.row_factory = sqlite3.Row
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
+            db.execute("PRAGMA secure_delete=ON")  # what is erased is gone from the file too
             self._migrate(db)
         except sqlite3.DatabaseError:
             db.close()
@@ -354,6 +355,26 @@ class Store:
     def passing(self) -> list[tuple[str, str]]:
         """Such threads that are still there, each with its session key."""
         return [(row["chat_id"], row["session_key"]) for row in self._run("SELECT * FROM passing")]
+
+    def threads_of(self, principal: str) -> list[str]:
+        """The client's ids of all threads of a principal, those put aside too."""
+        rows = self._run("SELECT thread_id FROM threads WHERE principal = ?", (principal,))
+        return [str(row["thread_id"]) for row in rows]
+
+    def chats_of(self, principal: str) -> list[str]:
+        """Every chat of which anything is kept for a principal."""
+        tables = ("threads", "runs", "files")
+        sql = " UNION ".join(f"SELECT chat_id FROM {table} WHERE principal = ?" for table in tables)
+        return [str(row["chat_id"]) for row in self._run(sql, (principal,) * len(tables))]
+
+    def unused(self, days: float) -> list[str]:
+        """Chats of threads that were not used for so many days."""
+        rows = self._run("SELECT chat_id FROM threads WHERE updated < ?", (time.time() - days * 86400,))
+        return [str(row["chat_id"]) for row in rows]
+
+    def wipe(self) -> None:
+        """What was deleted is gone from the disk: SQLite's journal beside the file holds it until then."""
+        self._run("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # -- turns and ids ------------------------------------------------------------------------------------------
 
