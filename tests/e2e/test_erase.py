@@ -26,7 +26,7 @@ def files(gateway: Gateway) -> int:
 
 
 def use(gateway: Gateway, chat: Chat) -> tuple[str, str]:
-    """A thread with a text, a state, an inline picture and a file of the agent's; the marks in its text and its state."""
+    """A thread with a text, a state, an inline picture and a file of the agent's; its marks."""
     said, state = unique("said"), unique("state")
     path = gateway.work_dir / f"{unique('f')}.txt"
     path.write_text("hello")
