@@ -159,6 +159,7 @@ class Files:
         return record
 
     def _new(self, file_id: str) -> Any:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # somebody may have cleaned up
         return os.fdopen(os.open(self._path(file_id), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
     def _path(self, file_id: str) -> Path:

@@ -34,14 +34,14 @@ def busy(gateway: Gateway) -> tuple[int, int, int]:
 
 
 @contextmanager
-def unharmed(gateway: Gateway, *, pid: bool = True) -> Iterator[None]:
+def unharmed(gateway: Gateway) -> Iterator[None]:
     """What happens in it leaves the gateway as it was: the process, its turns, places, streams, sockets and threads."""
     process = psutil.Process(gateway.pid)
-    before, sockets, threads = busy(gateway), len(process.net_connections()), process.num_threads()
+    wait_until(lambda: busy(gateway) == (0, 0, 0), "what was before is over")
+    sockets, threads = len(process.net_connections()), process.num_threads()
     yield
-    if pid:
-        assert gateway.pid == process.pid, gateway.log_text()[-4000:]
-    wait_until(lambda: busy(gateway) == before, f"turns, waiting ones and streams are {before} again")
+    assert gateway.pid == process.pid, gateway.log_text()[-4000:]
+    wait_until(lambda: busy(gateway) == (0, 0, 0), "no turn runs or waits, no stream is open")
     wait_until(lambda: len(process.net_connections()) <= sockets + 4, "its sockets are closed")
     assert process.num_threads() <= threads + _POOLS
     assert Chat(gateway).say(script({"text": "All is well."})).succeeded().text() == "All is well."
