@@ -20,6 +20,7 @@ from aiohttp import web
 from . import (
     action_routes,
     capabilities,
+    erase_routes,
     file_routes,
     observe_routes,
     openapi,
@@ -100,6 +101,7 @@ class Server:
         thread_routes.add_routes(app, self)
         action_routes.add_routes(app, self)
         file_routes.add_routes(app, self)
+        erase_routes.add_routes(app, self)
         observe_routes.add_routes(app, self)
         operator_routes.add_routes(app, self)
         mcp_bridge.add_routes(app, self)

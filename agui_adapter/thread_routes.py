@@ -36,10 +36,6 @@ from .shapes import (
     ThreadsQuery,
     ThreadStopped,
 )
-from .replies import millis, number, reply
-from .requests import read_answer
-from .run import end_turn, wait_ready
-from .session import Principal, Thread
 from .state import for_clients
 from .thread_actions import ThreadActions
 
@@ -53,7 +49,6 @@ def add_routes(app: web.Application, server: Server) -> None:
     routes = ThreadRoutes(server)
     one = "/agui/threads/{thread_id}"
     app.router.add_get("/agui/threads", routes.list)
-    app.router.add_delete("/agui/threads", routes.delete_all)
     app.router.add_get(one, routes.get)
     app.router.add_patch(one, routes.patch)
     app.router.add_delete(one, routes.delete)
@@ -186,39 +181,6 @@ class ThreadRoutes:
         thread = await known(self._server, request)
         await self._actions.delete(thread)
         return reply({"threadId": thread.thread_id, "deleted": True})
-        await self._erase(thread)
-        return reply({"threadId": thread.thread_id, "deleted": True})
-
-    async def delete_all(self, request: web.Request) -> web.Response:
-        """``?all=1``: delete every thread of the caller's, and all else that is kept of it; ``&principal=`` for another
-        one's, which only the owner may."""
-        principal = self._server.principal(request)
-        await wait_ready(self._adapter, self._server.settings.start_wait_seconds)
-        if request.query.get("all", "") not in ("1", "true"):
-            raise AguiError(422, "invalid_input", "This deletes every thread: say so with ?all=1.")
-        name = request.query.get("principal", principal.id)
-        if name != principal.id:
-            if not principal.trusted:
-                raise AguiError(
-                    403, "owner_only", "Only the holder of the operator's key may delete another's threads."
-                )
-            principal = Principal(name)
-        adapter, archive = self._adapter, self._adapter.archive
-        records = await archive.run(lambda: archive.store.threads_of(principal.id))
-        here = [one for one in adapter.threads if one.principal.id == principal.id]
-        threads = {one.chat_id: one for one in (*(adapter.threads.get(principal, one) for one in records), *here)}
-        for thread in threads.values():
-            await self._erase(thread)
-        await archive.erase(principal.id)
-        return reply({"principal": principal.id, "deleted": len(threads)})
-
-    async def _erase(self, thread: Thread) -> None:
-        async with thread.lock:
-            await self._end(thread, "The user deleted the thread.")
-            await self._adapter.archive.delete(thread)
-            self._adapter.threads.drop(thread)
-            for turn in thread.turns.values():  # the sweep, which forgets others, no longer meets them
-                self._adapter.requests.forget(turn)
 
     @operation(TAG, reply=ThreadStopped, errors=GONE)
     async def stop(self, request: web.Request) -> web.Response:
