@@ -57,14 +57,10 @@ class OperatorRoutes:
         body = {"status": "ok" if ready else "starting", "version": __version__}
         return reply(body, 200 if ready else 503)
 
-    def _owner(self, request: web.Request) -> None:
-        if not self._server.principal(request, "admin").trusted:
-            raise AguiError(403, "owner_only", "This is for the holder of the operator's key (AGUI_API_KEY).")
-
-    @operation("server", reply=dict[str, Any], errors=("owner_only",))
+    @operation("server", reply=dict[str, Any])
     async def detailed(self, request: web.Request) -> web.Response:
-        """How the server does: counts, versions, what is kept. For the owner."""
-        self._owner(request)
+        """How the server does: counts, versions, what is kept. For the owner, or a token with scope `admin`."""
+        self._server.principal(request, "admin")
         adapter, settings = self._adapter, self._server.settings
         body: dict[str, Any] = {
             "status": "ok" if adapter.ready else "starting",
@@ -84,11 +80,11 @@ class OperatorRoutes:
         }
         return reply(body)
 
-    @operation("server", reply=str, media="text/plain", errors=("owner_only", "not_installed"))
+    @operation("server", reply=str, media="text/plain", errors=("not_installed",))
     async def metrics(self, request: web.Request) -> web.Response:
-        """For a Prometheus server: by the owner's key, or for everybody (agui.metrics)."""
+        """For a Prometheus server: with scope `admin`, or for everybody (agui.metrics)."""
         if self._server.settings.metrics == "owner":
-            self._owner(request)
+            self._server.principal(request, "admin")
         metrics = self._server.metrics
         if metrics is None:
             raise AguiError(501, "not_installed", "Metrics need a library: pip install 'hermes-agui[metrics]'.")

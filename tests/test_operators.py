@@ -125,7 +125,7 @@ class TestHealth:
     async def test_details_are_the_owners(self, open_door: Callable[..., Any]) -> None:
         async with open_door() as (_, url, http):
             async with http.get(f"{url}/health/detailed") as response:
-                assert response.status == 403 and (await response.json())["code"] == "owner_only"
+                assert response.status == 403 and (await response.json())["code"] == "scope_missing"
             async with http.get(f"{url}/health/detailed", headers=OWNER) as response:
                 found = await response.json()
             assert found["status"] == "ok" and found["store"] == {"onDisk": True}
