@@ -208,7 +208,8 @@ def test_a_cron_job_of_the_gateway_delivers_into_a_thread_it_has_not_met(
     cron_job(gateway, by_cron, f"agui:{chat.chat_id}")
     gateway.start()
     wait_until(lambda: any(by_cron in text for text in said(history(chat))), "the delivery")
-    assert "via live adapter" in (gateway.home / "logs" / "agent.log").read_text()
+    log = gateway.home / "logs" / "agent.log"
+    wait_until(lambda: "via live adapter" in log.read_text(), "Hermes's word that it was delivered in process")
     goes_on(chat, model, "Hello.", said(history(chat))[-1])
 
 
