@@ -167,6 +167,7 @@ class AguiAdapter(FileSender):
         self.bridge.long_tools = LongTools(self._loop, settings.long_tool_seconds)
         self.bridge.hermes_state, self.bridge.tool_output = settings.hermes_state, settings.tool_output
         self.archive.reserved = settings.hermes_state != "off"
+        self.archive.keeps_stateless = settings.rest_stateless == "archive"
         self.bridge.enlarge_executor(settings.workers)
         self.blind = self.bridge.untappable()
         if self.blind:
@@ -411,7 +412,9 @@ class AguiAdapter(FileSender):
 
     def one_shot(self, turn: Turn) -> None:
         """Its caller reads one response and nothing later: nobody can be asked, and unread it has no use (``door``)."""
-        turn.one_shot, turn.on_unread = True, self._unread
+        turn.one_shot = True
+        if turn.thread.passing:
+            turn.on_unread = self._unread
 
     def _unread(self, turn: Turn) -> None:
         """The last reader of a turn has left, or what it waited for is closed while nobody reads it."""

@@ -166,6 +166,12 @@ def _keys(value: Any) -> Any:
     return value.strip()
 
 
+def _name(value: Any) -> Any:
+    if not isinstance(value, str) or not value.strip().isprintable() or not 0 < len(value.strip()) <= 200:
+        raise ValueError("a name is needed")
+    return value.strip()
+
+
 def _public_url(value: Any) -> Any:
     if not isinstance(value, str):
         raise ValueError("an address is needed")
@@ -282,6 +288,14 @@ class Settings(BaseModel):
     stream_stalled_seconds: _Float = _setting(60.0, "seconds from 0.1 to 86400", ge=0.1, le=86400)
     stream_idle_seconds: _Float = _setting(7200.0, "seconds from 0 (no limit) to 604800", ge=0, le=604800)
     stream_seconds: _Float = _setting(86_400.0, "seconds from 0 (no limit) to 604800", ge=0, le=604800)
+
+    rest_model: Annotated[str, BeforeValidator(_name)] = _setting(
+        "hermes-agent", "a name of 1 to 200 printable characters"
+    )
+    rest_tools: Literal["opaque", "progress", "transparent"] = _setting("opaque", "opaque, progress or transparent")
+    rest_reasoning: bool = _setting(False, "true or false")
+    rest_stateless: Literal["remove", "archive"] = _setting("remove", "remove or archive")
+
     max_body_bytes: _Int = _setting(28 * 1024 * 1024, "bytes, a whole number from 1024 upwards", ge=1024)
     body_seconds: _Float = _setting(120.0, "seconds from 0.1 to 3600", ge=0.1, le=3600)
     max_json_depth: _Int = _setting(128, "levels, a whole number from 8 to 500", ge=8, le=500)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,7 @@ class Ask:
     ``inline``: delegated work is done in the turn, for callers that do not read the thread later. ``run_id`` names the
     run in the thread's record. ``commands``: the text may be a command (a slash command, "restart gateway") as far as
     the caller's scopes allow; else the model gets it, whatever it says.
+    ``memory``: what long-term memory is scoped by, instead of the thread.
     """
 
     text: str = ""
@@ -71,6 +73,7 @@ class Ask:
     commands: bool = False
     inline: bool = False
     run_id: str = ""
+    memory: str = ""
 
 
 class Reader:
@@ -92,23 +95,38 @@ class Reader:
         Nothing is given twice, but for one case: a reader that began in the middle of a text, in a log that has become
         too long since. ``repeated`` is True then for one event, whose text begins anew.
         """
+        async with aclosing(self.batches(past_parks=past_parks)) as batches:
+            async for batch in batches:
+                repeated, self.repeated = self.repeated, False
+                for position, event in batch:
+                    self.repeated, repeated = repeated, False
+                    self.position = position
+                    yield position, event
+        self.repeated = False
+
+    async def batches(self, *, past_parks: bool = False) -> AsyncGenerator[list[tuple[int, StreamEvent]], None]:
+        """The same in lists, of what had come when the reader was ready for more; never an empty one. ``repeated`` is
+        about the first event of a list."""
         log = self.turn.log
         self.turn.enter()
         try:
             while True:
                 batch = await log.read(self.position)
-                gap = batch.gap
+                found: list[tuple[int, StreamEvent]] = []
+                gap, over, self.repeated = batch.gap, batch.closed, False
                 for position, event in batch.events:
                     event, gap = self._behind(event) if gap else event, False
                     self._count(event)
-                    self.position = position
-                    yield position, event
-                    self.repeated = False
+                    found.append((position, event))
                     if isinstance(event, TurnFinished) or (
                         isinstance(event, TurnParked) and event.requests and not past_parks
                     ):
-                        return
-                if batch.closed:
+                        over = True
+                        break
+                if found:
+                    self.position = found[-1][0]
+                    yield found
+                if over:
                     return
         finally:
             self.turn.leave()
@@ -133,6 +151,13 @@ class Reader:
             self._given += len(event.text)
         self._kind = kind
 
+    @property
+    def end(self) -> TurnFinished:
+        """How the turn ended, for a reader that came behind its end."""
+        events = self.turn.log.events()
+        ends = (event for event in reversed(events) if isinstance(event, TurnFinished))
+        return next(ends, TurnFinished())
+
     async def wait(self) -> Result:
         """Read to the end of this run; what it came to."""
         async for _ in self.events():
@@ -144,7 +169,8 @@ class Reader:
         result = collect(self.turn.log.events(after=self.start, until=self.position))
         result.thread_id, result.turn_id = self.turn.thread.thread_id, self.turn.id
         if result.outcome == "running" and self.turn.log.closed and self.position >= self.turn.log.last:
-            result.outcome = "success"  # it began to read behind the end
+            end = self.end  # it began to read behind it
+            result.outcome, result.code, result.message = end.outcome, end.code, end.message
         return result
 
 
@@ -178,7 +204,7 @@ class Door:
             if ask.instructions is not None:
                 thread.system = ask.instructions
             if ask.history and not thread.seen:
-                await adapter.archive.seed(thread, adapter.source_of(thread), transcript(ask.history))
+                await adapter.archive.seed(thread, adapter.source_of(thread), transcript(ask.history, images=True))
                 thread.show(list(ask.history))
             return Prepared()
 
@@ -196,7 +222,7 @@ class Door:
             commands=principal if ask.commands else False,
         )
         if position == 0:
-            turn.overrides, turn.inline = ask.overrides, ask.inline
+            turn.overrides, turn.inline, turn.memory = ask.overrides, ask.inline, ask.memory
             if ask.one_shot:
                 adapter.one_shot(turn)
             turn.enter()  # until its reader counts: a turn about to be read is not unread
@@ -209,9 +235,7 @@ class Door:
     def _thread(self, principal: Principal, thread_id: str | None, *, passing: bool) -> Thread:
         threads = self._adapter.threads
         if thread_id is None:
-            thread = threads.get(principal, new_id("once"))
-            thread.passing = passing
-            return thread
+            return (threads.passing if passing else threads.get)(principal, new_id("once"))
         if not thread_id.strip() or len(thread_id) > MAX_ID_CHARS:
             raise AguiError(422, "invalid_input", f"A thread's id has 1 to {MAX_ID_CHARS} characters.")
         known = threads.find(principal, thread_id)

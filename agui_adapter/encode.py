@@ -57,12 +57,15 @@ def frame(event: dict[str, Any]) -> bytes:
 
 
 class Deltas:
-    """The frames of one message's deltas. Half a surrogate pair at a delta's end is ``held`` for its other half."""
+    """The frames of one message's deltas, each a prefix, the text as JSON and a suffix.
 
-    __slots__ = ("_prefix", "held")
+    Half a surrogate pair at a delta's end is ``held`` for its other half.
+    """
 
-    def __init__(self, kind: str, message_id: str) -> None:
-        self._prefix = b'data: {"type":' + dumps(kind) + b',"messageId":' + dumps(message_id) + b',"delta":'
+    __slots__ = ("_prefix", "_suffix", "held")
+
+    def __init__(self, prefix: bytes, suffix: bytes) -> None:
+        self._prefix, self._suffix = prefix, suffix
         self.held = ""
 
     def frame(self, text: str) -> bytes:
@@ -70,16 +73,21 @@ class Deltas:
         if self.held:
             text, self.held = self.held + text, ""
         try:
-            return self._prefix + orjson.dumps(text) + b"}\n\n"
+            return self._prefix + orjson.dumps(text) + self._suffix
         except TypeError:
             if "\ud800" <= text[-1] <= "\udbff":
                 text, self.held = text[:-1], text[-1]
-            return self._prefix + orjson.dumps(clean(text)) + b"}\n\n" if text else b""
+            return self._prefix + orjson.dumps(clean(text)) + self._suffix if text else b""
 
     def rest(self) -> bytes:
         """What still waits when the message ends: a half that stayed alone."""
         text, self.held = self.held, ""
-        return self._prefix + orjson.dumps(clean(text)) + b"}\n\n" if text else b""
+        return self._prefix + orjson.dumps(clean(text)) + self._suffix if text else b""
+
+
+def agui_deltas(kind: str, message_id: str) -> Deltas:
+    """The frames of an AG-UI message's deltas."""
+    return Deltas(b'data: {"type":' + dumps(kind) + b',"messageId":' + dumps(message_id) + b',"delta":', b"}\n\n")
 
 
 def start_id(turn_id: str, position: int) -> bytes:

@@ -16,7 +16,7 @@ import orjson
 from ag_ui.core import TokenUsage, aggregate_token_usage
 
 from . import attachments
-from .encode import Deltas, clean, dumps, frame
+from .encode import Deltas, agui_deltas, clean, dumps, frame
 from .interrupts import in_words, interrupt, interrupts
 from .peers import MODERN, PROTOCOL_VERSION, Peer, readable
 from .reasoning import Glimpse
@@ -139,13 +139,13 @@ class AguiStream:
         self._minted: Counter[str] = Counter()
         self._next_id = ""  # the id that MessageStart announced and no text has opened yet
         self._text: _Kept | None = None  # the open text message
-        self._text_deltas = Deltas("", "")
+        self._text_deltas = Deltas(b"", b"")
         self._reasoning = ""  # the open reasoning message
         self._reasoned: dict[str, str] = {}  # a stretch's id → its reasoning message, of which the client has something
         self._stretch = ""  # the id of the stretch that is told now
         self._glimpse = Glimpse()
         self._step = ""  # the open step
-        self._reasoning_deltas = Deltas("", "")
+        self._reasoning_deltas = Deltas(b"", b"")
         self._kept: dict[str, _Kept] = {}
         self._used: set[str] = {str(message.get("id")) for message in base}
         self._calls: dict[str, bool] = dict.fromkeys(self._open_calls, False)  # call id on the wire → it has a result
@@ -318,7 +318,7 @@ class AguiStream:
         self._next_id = ""
         self._text = self._kept.setdefault(message_id, _Kept(message_id))
         self._step_message = message_id
-        self._text_deltas = Deltas("TEXT_MESSAGE_CONTENT", message_id)
+        self._text_deltas = agui_deltas("TEXT_MESSAGE_CONTENT", message_id)
         self._emit("TEXT_MESSAGE_START", messageId=message_id, role="assistant")
 
     def _stop_text(self) -> None:
@@ -366,7 +366,7 @@ class AguiStream:
         self._reasoning = self._fresh(self._stretch, "r")
         if self._stretch:
             self._reasoned.setdefault(self._stretch, self._reasoning)
-        self._reasoning_deltas = Deltas("REASONING_MESSAGE_CONTENT", self._reasoning)
+        self._reasoning_deltas = agui_deltas("REASONING_MESSAGE_CONTENT", self._reasoning)
         self._emit("REASONING_START", messageId=self._reasoning + "-span")
         self._emit("REASONING_MESSAGE_START", messageId=self._reasoning, role="reasoning")
 

@@ -33,9 +33,11 @@ class Overrides:
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
+    response_format: dict[str, Any] | None = None
+    """As in OpenAI's Chat Completions."""
 
     def __bool__(self) -> bool:
-        return any(getattr(self, name) is not None for name in NAMES)
+        return self.response_format is not None or any(getattr(self, name) is not None for name in NAMES)
 
 
 @dataclass(frozen=True)
@@ -54,26 +56,33 @@ def read_forwarded(props: Any, *, allowed: Collection[str], forward: bool) -> Fo
     """The client's properties, checked. Raises AguiError 422 with a sentence for a value that cannot be."""
     if not isinstance(props, Mapping):
         return Forwarded()
-    values: dict[str, Any] = {}
-    ignored: list[str] = []
+    asked = {}
     for key, value in props.items():
         name = _SPELLED.get(key, key)
-        if name not in NAMES or value is None:
-            continue
-        if name not in allowed:
-            ignored.append(name)
-        else:
-            values[name] = _CHECKS[name](name, value)
+        if name in NAMES and value is not None:
+            asked[name] = value
+    overrides, ignored = read_overrides(asked, allowed=allowed, where="forwardedProps.")
     command = props.get("command")
     command = command if isinstance(command, Mapping) else {}
     rest = {key: value for key, value in props.items() if key not in _OURS} if forward else {}
     return Forwarded(
-        Overrides(**values),
-        tuple(dict.fromkeys(ignored)),
+        overrides,
+        ignored,
         command.get("resume"),
         "resume" in command,
         _as_context(rest),
     )
+
+
+def read_overrides(
+    asked: Mapping[str, Any], *, allowed: Collection[str], where: str = ""
+) -> tuple[Overrides, tuple[str, ...]]:
+    """What is allowed of what is asked for (by the names of ``NAMES``), and the names of the rest.
+
+    Raises AguiError 422 with a sentence for a value that cannot be; ``where`` stands before its name.
+    """
+    values = {name: _CHECKS[name](where + name, value) for name, value in asked.items() if name in allowed}
+    return Overrides(**values), tuple(name for name in asked if name not in allowed)
 
 
 def _as_context(rest: Mapping[str, Any]) -> str:
@@ -113,7 +122,7 @@ def _tokens(name: str, value: Any) -> int:
 
 
 def _wrong(name: str, allowed: str) -> AguiError:
-    return AguiError(422, "invalid_input", f"forwardedProps.{name} must be {allowed}.")
+    return AguiError(422, "invalid_input", f"{name} must be {allowed}.", members={"param": name})
 
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {

@@ -87,8 +87,10 @@ def known_beginning(client: Sequence[Message], wanted: Sequence[Message]) -> lis
 # -- a conversation that Hermes has never seen ---------------------------------------------------------------------
 
 
-def transcript(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def transcript(messages: Sequence[Message], *, images: bool = False) -> list[dict[str, Any]]:
     """A client's messages as a Hermes transcript, calls and results paired and repaired (AG-UI 1.0, section 11).
+
+    ``images``: those of user messages go along, as the model's API takes them; else they are named.
 
     Each row carries ``wire_id``. A call without a result gets one that says so; a result without its call is dropped,
     as is a call that repeats another's id; arguments that are no JSON object become ``{}``.
@@ -102,7 +104,8 @@ def transcript(messages: Sequence[Message]) -> list[dict[str, Any]]:
     for message in messages:
         role = message["role"]
         if role == "user":
-            rows.append({"role": "user", "content": text_of(message["content"]), "wire_id": message["id"]})
+            content = _with_images(message["content"]) if images else text_of(message["content"])
+            rows.append({"role": "user", "content": content, "wire_id": message["id"]})
         elif role == "assistant":
             calls = []
             for call in message.get("toolCalls") or []:
@@ -144,6 +147,22 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
         fine = False
     function = {"name": call["function"]["name"], "arguments": arguments if fine else "{}"}
     return {"id": call["id"], "type": "function", "function": function}
+
+
+def _with_images(content: Any) -> Any:
+    """A content in OpenAI's form with its images; text where there are none."""
+    if isinstance(content, str) or not any(part["type"] == "image" for part in content):
+        return text_of(content)
+    parts: list[dict[str, Any]] = []
+    for part in content:
+        if part["type"] == "image":
+            source = part["source"]
+            inline = f"data:{source.get('mimeType') or 'image/png'};base64,{source['value']}"
+            url = source["value"] if source["type"] == "url" else inline
+            parts.append({"type": "image_url", "image_url": {"url": url}})
+        else:
+            parts.append({"type": "text", "text": text_of([part])})
+    return parts
 
 
 def text_of(content: Any) -> str:

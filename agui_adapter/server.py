@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ from .limits import Limits, check_depth
 from .mcp_door import bridge as mcp_bridge
 from .metrics import Gauges, Metrics, available
 from .problems import error_response
-from .rest import sessions
+from .rest import catalog, chat, sessions
 from .session import Principal, Scope
 from .tls import tls_context
 
@@ -68,9 +68,16 @@ _PRINCIPAL = web.RequestKey("agui_principal", Principal)  # who sent a request
 _CALLER: web.RequestKey[Principal | AguiError] = web.RequestKey("agui_caller", object)  # type: ignore[arg-type]
 _CODE = web.RequestKey("agui_code", str)  # of the error that answers it
 _STREAM = web.RequestKey("agui_stream", str)  # whose place for a stream the request holds
+_EXPOSED = "Retry-After, Mcp-Session-Id, X-Hermes-Session-Id, X-Hermes-Session-Key, X-Hermes-Ignored"
+_NO_HEADERS: Mapping[str, str] = {}
 _CORS_HEADERS = (
     "Authorization, Content-Type, Last-Event-ID, Idempotency-Key, "
-    "Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name"
+    "Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name, "
+    "X-Hermes-Session-Id, X-Session-ID, X-Hermes-Session-Key, X-Hermes-Tools, "
+    # What OpenAI's SDK for browsers sends of itself.
+    "OpenAI-Organization, OpenAI-Project, OpenAI-Beta, X-Stainless-Arch, X-Stainless-Lang, X-Stainless-OS, "
+    "X-Stainless-Package-Version, X-Stainless-Runtime, X-Stainless-Runtime-Version, X-Stainless-Retry-Count, "
+    "X-Stainless-Timeout, X-Stainless-Helper-Method, X-Stainless-Poll-Helper, X-Stainless-Custom-Poll-Interval"
 )
 
 
@@ -105,6 +112,8 @@ class Server:
         observe_routes.add_routes(app, self)
         operator_routes.add_routes(app, self)
         mcp_bridge.add_routes(app, self)
+        catalog.add_routes(app, self)
+        chat.add_routes(app, self)
         sessions.add_routes(app, self)
         openapi.add_routes(app)
         web_routes.add_routes(app, self)
@@ -230,7 +239,7 @@ class Server:
             response.headers.add("Vary", "Origin")  # beside a file's own `Accept-Encoding`
         if origin.lower() in self.settings.cors_origins:
             response.headers["Access-Control-Allow-Origin"] = origin
-            response.headers["Access-Control-Expose-Headers"] = "Retry-After, Mcp-Session-Id"
+            response.headers["Access-Control-Expose-Headers"] = _EXPOSED
 
     def _preflight(self) -> web.Response:
         return web.Response(
@@ -249,6 +258,7 @@ class Server:
         request: web.Request,
         source: AsyncGenerator[bytes, None],
         over: Callable[[], list[bytes]] = list,
+        headers: Mapping[str, str] = _NO_HEADERS,
     ) -> web.StreamResponse:
         """Write a stream of frames until its end, or until the client is gone: then the turn goes on without it.
 
@@ -256,7 +266,7 @@ class Server:
         Raises AguiError 429 when there are too many streams.
         """
         self.take_stream(request)
-        response = web.StreamResponse(headers=_SSE)
+        response = web.StreamResponse(headers={**_SSE, **headers})
         await response.prepare(request)
         stream = _Stream(request, response)
         self._streams.add(stream)

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from .document import Document
 from .log import EventLog
@@ -117,6 +118,7 @@ class Turn:
     context: str = ""
     commands: bool = False  # whether its text is a command where it reads like one; else it is for the model
     unsolicited: bool = False
+    memory: str = ""  # what long-term memory is scoped by, where it is not the session
     one_shot: bool = False  # its caller reads nothing after its end: what would come later is done in it instead
     inline: bool = False  # delegated work is done in it
     client_tools: tuple[ClientTool, ...] = ()
@@ -246,6 +248,7 @@ class Thread:
     accepted: OrderedDict[str, None] = field(default_factory=OrderedDict)
     kept: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict)  # messages whose data became files
     call_ids: set[str] = field(default_factory=set)
+    client_call_ids: set[str] = field(default_factory=set)  # of calls that its clients were given (see ``Threads``)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     context: str = ""
     document: Document = field(default_factory=Document)
@@ -319,12 +322,17 @@ class Thread:
         self.accept([message["id"] for message in messages if message["role"] == "user"])
 
 
+class _CallIds(set[str]):
+    """A set that goes when the last thread that shares it does."""
+
+
 class Threads:
     """All threads of this process, by chat."""
 
     def __init__(self, ttl_seconds: float) -> None:
         self._ttl = ttl_seconds
         self._by_chat: dict[str, Thread] = {}
+        self._client_call_ids: WeakValueDictionary[str, _CallIds] = WeakValueDictionary()  # by principal
 
     def get(self, principal: Principal, thread_id: str) -> Thread:
         """The principal's thread of that id, made when it is new."""
@@ -335,6 +343,19 @@ class Threads:
         # A thread that the gateway spoke of first (see adopt) learns its client's id and principal here.
         thread.principal, thread.thread_id = principal, thread_id
         thread.used_at = time.monotonic()
+        return thread
+
+    def passing(self, principal: Principal, thread_id: str) -> Thread:
+        """A thread of one stateless request.
+
+        Results of its client's calls are found by their ids alone, so no two such threads of a caller have one in
+        common, whatever a provider repeats.
+        """
+        thread = self.get(principal, thread_id)
+        ids = self._client_call_ids.get(principal.id)
+        if ids is None or len(ids) > 10_000:
+            ids = self._client_call_ids[principal.id] = _CallIds()
+        thread.passing, thread.client_call_ids = True, ids
         return thread
 
     def find(self, principal: Principal, thread_id: str) -> Thread | None:

@@ -574,11 +574,13 @@ class Tap:
 
     def _wire_id(self, call: Call) -> str:
         """The model's own id, unless it is missing or the thread has it already (some providers repeat ids)."""
-        used = self.turn.thread.call_ids
+        thread = self.turn.thread
         wire = call.id
-        if not wire or wire in used:
+        if not wire or wire in thread.call_ids or (call.client and wire in thread.client_call_ids):
             wire = self._mint("c")
-        used.add(wire)
+        thread.call_ids.add(wire)
+        if call.client:
+            thread.client_call_ids.add(wire)
         self._wire_ids.setdefault(call.id, []).append(wire)
         return wire
 

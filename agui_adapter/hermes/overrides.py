@@ -33,9 +33,14 @@ def override(agent: Any, wanted: Overrides) -> tuple[Callable[[], None], tuple[s
     if wanted.reasoning_effort is not None:
         put("reasoning_config", parse_reasoning_effort(wanted.reasoning_effort))
     sampling = {name: getattr(wanted, name) for name in ("temperature", "top_p") if getattr(wanted, name) is not None}
-    taken = getattr(agent, "api_mode", "chat_completions") in _SAMPLED
+    mode = getattr(agent, "api_mode", "chat_completions")
+    taken = mode in _SAMPLED
+    if wanted.response_format is not None:
+        sampling |= _format(wanted.response_format, mode)
     if sampling and taken:
         put("request_overrides", {**(getattr(agent, "request_overrides", None) or {}), **sampling})
+
+    names = ["response_format" if name == "text" else name for name in sampling]
 
     def take_back() -> None:
         for name, value, before in reversed(changed):
@@ -43,4 +48,11 @@ def override(agent: Any, wanted: Overrides) -> tuple[Callable[[], None], tuple[s
                 setattr(agent, name, before)
         changed.clear()
 
-    return take_back, () if taken else tuple(sampling)
+    return take_back, () if taken else tuple(names)
+
+
+def _format(wanted: dict[str, Any], mode: str) -> dict[str, Any]:
+    """The response format as the agent's API takes it."""
+    if mode != "codex_responses":
+        return {"response_format": wanted}
+    return {"text": {"format": {"type": wanted["type"], **wanted.get("json_schema", {})}}}
