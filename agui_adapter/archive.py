@@ -366,7 +366,7 @@ class Archive:
         def work() -> None:
             if thread.passing:
                 self.store.add_passing(thread.chat_id, self.key_of(thread))
-            else:
+            elif not thread.hidden:
                 self.store.touch_thread(thread.chat_id, thread.principal.id, thread.thread_id)
             self.store.begin_turn(turn.id, thread.chat_id, turn.inputs, run_id)
             self.store.set_system(thread.chat_id, thread.system)
@@ -447,6 +447,10 @@ class Archive:
         """The same for those that an earlier process did not come to. Blocks."""
         for chat_id, key in self.store.passing():
             self._put_away(chat_id, key)
+
+    def put_away_now(self, chat_id: str, key: str) -> None:
+        """The same for any thread that nothing names any more. Blocks."""
+        self._put_away(chat_id, key)
 
     def _put_away(self, chat_id: str, key: str) -> None:
         self.sessions.put_away(key, keep=self.keeps_stateless)

@@ -294,6 +294,8 @@ class Settings(BaseModel):
     )
     rest_tools: Literal["opaque", "progress", "transparent"] = _setting("opaque", "opaque, progress or transparent")
     rest_reasoning: bool = _setting(False, "true or false")
+    response_ttl_seconds: _Float = _setting(2_592_000.0, "seconds from 1 to 31536000", ge=1, le=31_536_000)
+    max_responses: _Int = _setting(1000, "a whole number from 1 upwards", ge=1)
     rest_stateless: Literal["remove", "archive"] = _setting("remove", "remove or archive")
 
     max_body_bytes: _Int = _setting(28 * 1024 * 1024, "bytes, a whole number from 1024 upwards", ge=1024)

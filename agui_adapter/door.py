@@ -79,8 +79,9 @@ class Ask:
 class Reader:
     """One reader of a turn, from a position of its log on."""
 
-    def __init__(self, turn: Turn, after: int = 0) -> None:
+    def __init__(self, turn: Turn, after: int = 0, *, counts: bool = True) -> None:
         self.turn = turn
+        self._counts = counts  # as somebody who reads the turn; not one who only keeps what it says
         self.start = self.position = after
         self.repeated = False  # the event just given begins with text that stands before ``start`` (see ``events``)
         # The kind of the newest event, and how much of this stretch of text deltas was given; None: not all of it.
@@ -108,7 +109,8 @@ class Reader:
         """The same in lists, of what had come when the reader was ready for more; never an empty one. ``repeated`` is
         about the first event of a list."""
         log = self.turn.log
-        self.turn.enter()
+        if self._counts:
+            self.turn.enter()
         try:
             while True:
                 batch = await log.read(self.position)
@@ -129,7 +131,8 @@ class Reader:
                 if over:
                     return
         finally:
-            self.turn.leave()
+            if self._counts:
+                self.turn.leave()
 
     def _behind(self, event: StreamEvent) -> StreamEvent:
         """What is new of an event that the log has merged with those before it."""
@@ -185,8 +188,10 @@ class Door:
         assert self._adapter.settings is not None
         return self._adapter.settings.interrupt_wait_seconds
 
-    async def open(self, principal: Principal, thread_id: str | None, ask: Ask) -> Reader:
+    async def open(self, principal: Principal, thread_id: str | None, ask: Ask, *, hidden: bool = False) -> Reader:
         """Begin a turn on the caller's thread, or with None on a new one that nobody names.
+
+        ``hidden``: that thread is in no list, and stays until somebody puts it away (``archive.put_away_now``).
 
         Raises AguiError: 409 while the thread is busy (``agui.busy``) or waits (``agui.parked``), 422 for wrong input,
         503 while the gateway starts or stops. With ``agui.busy: steer`` the turn may be one that runs already.
@@ -195,7 +200,8 @@ class Door:
         assert adapter.settings is not None
         await wait_ready(adapter, adapter.settings.start_wait_seconds)
         messages = list(ask.messages) or [{"id": new_id("user"), "role": "user", "content": ask.text}]
-        thread = self._thread(principal, thread_id, passing=ask.one_shot)
+        thread = self._thread(principal, thread_id, passing=ask.one_shot and not hidden)
+        thread.hidden = hidden
         await adapter.archive.load(thread)
 
         async def prepare() -> Prepared:

@@ -40,7 +40,7 @@ from .limits import Limits, check_depth
 from .mcp_door import bridge as mcp_bridge
 from .metrics import Gauges, Metrics, available
 from .problems import error_response
-from .rest import catalog, chat, sessions
+from .rest import catalog, chat, responses, sessions
 from .session import Principal, Scope
 from .tls import tls_context
 
@@ -114,6 +114,7 @@ class Server:
         mcp_bridge.add_routes(app, self)
         catalog.add_routes(app, self)
         chat.add_routes(app, self)
+        responses.add_routes(app, self)
         sessions.add_routes(app, self)
         openapi.add_routes(app)
         web_routes.add_routes(app, self)

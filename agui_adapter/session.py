@@ -262,6 +262,7 @@ class Thread:
     system: str = ""  # the client's own instructions to the agent
     watchers: int = 0  # readers of its feed
     gone: bool = False  # deleted
+    hidden: bool = False  # in no list: what it belongs to (a stored response) names it
     passing: bool = False  # of one stateless request: in no list, put away once its turn has ended
     used_at: float = field(default_factory=time.monotonic)
 

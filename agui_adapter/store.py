@@ -63,6 +63,13 @@ CREATE TABLE IF NOT EXISTS runs (
 CREATE TABLE IF NOT EXISTS tokens (
     name TEXT PRIMARY KEY, digest TEXT NOT NULL UNIQUE, scopes TEXT NOT NULL, created REAL NOT NULL
 );
+CREATE TABLE IF NOT EXISTS responses (
+    response_id TEXT PRIMARY KEY, principal TEXT NOT NULL, chat_id TEXT NOT NULL, thread_id TEXT NOT NULL,
+    session_key TEXT NOT NULL, hidden INTEGER NOT NULL, turn_id TEXT NOT NULL, position INTEGER NOT NULL,
+    previous TEXT NOT NULL, created REAL NOT NULL, expires REAL NOT NULL, body TEXT NOT NULL, input TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS responses_by_chat ON responses (chat_id, created);
+CREATE INDEX IF NOT EXISTS responses_by_expiry ON responses (expires);
 CREATE TABLE IF NOT EXISTS passing (chat_id TEXT PRIMARY KEY, session_key TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS states (
     chat_id TEXT PRIMARY KEY, state TEXT NOT NULL, model TEXT NOT NULL, offered INTEGER NOT NULL
@@ -233,6 +240,10 @@ class Store:
             _roll_back(db)
             raise
 
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        """One statement on a table of this file, for modules that keep tables of their own in it (``rest``)."""
+        return self._run(sql, values)
+
     def _run(self, sql: str, values: Sequence[Any] = (), *, many: bool = False) -> list[sqlite3.Row]:
         """One statement. An error of the disk is logged and answered with nothing: a turn never fails by it.
 
@@ -345,7 +356,7 @@ class Store:
     def delete_thread(self, chat_id: str) -> None:
         """Forget everything about a thread."""
         self._run("DELETE FROM ids WHERE turn_id IN (SELECT turn_id FROM turns WHERE chat_id = ?)", (chat_id,))
-        for table in ("threads", "turns", "late", "beside", "arrivals", "runs", "states", "passing"):
+        for table in ("threads", "turns", "late", "beside", "arrivals", "runs", "states", "passing", "responses"):
             self._run(f"DELETE FROM {table} WHERE chat_id = ?", (chat_id,))
 
     def add_passing(self, chat_id: str, session_key: str) -> None:

@@ -19,6 +19,16 @@ SESSION_KEY = "X-Hermes-Session-Key"
 TOOLS = "X-Hermes-Tools"
 IGNORED = "X-Hermes-Ignored"
 MAX_KEY_CHARS = 256
+TAKEN = {
+    SESSION_ID: "Goes on with this thread of the caller's, or begins it. X-Session-ID is another name.",
+    SESSION_KEY: "Scopes long-term memory, whatever the thread.",
+    TOOLS: "opaque, progress or transparent: what is seen of the agent's own tools.",
+    "Idempotency-Key": "The same request sent again with the same key runs once.",
+}
+TOLD = {
+    SESSION_ID: "The thread, where the request named one.",
+    IGNORED: "What was left out of the request: overrides that the operator does not allow, hosted tools.",
+}
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ from aiohttp import web
 from .. import __version__
 from ..errors import AguiError
 from ..hermes.models import configured_model, picker
+from ..operation import operation, queried
 from ..replies import reply
 from .caller import SESSION_ID, SESSION_KEY, TOOLS
+from .openai_models import Models, OpenAIModel, OptionsQuery
 
 if TYPE_CHECKING:
     from ..server import Server
@@ -68,11 +70,13 @@ class Catalog:
         self._server = server
         self._began = int(time.time())
 
+    @operation("openai", reply=Models)
     async def models(self, request: web.Request) -> web.Response:
         """The agent as a model; also the model behind it, where callers may choose."""
         self._server.principal(request)
         return reply({"object": "list", "data": await self._models()})
 
+    @operation("openai", reply=OpenAIModel, errors=("model_not_found",))
     async def model(self, request: web.Request) -> web.Response:
         """One of them."""
         self._server.principal(request)
@@ -93,6 +97,7 @@ class Catalog:
             if name
         ]
 
+    @operation("openai", reply=dict[str, Any])
     async def capabilities(self, request: web.Request) -> web.Response:
         """What this server can do, in the form of Hermes's own api_server: only what is served is listed."""
         self._server.principal(request)
@@ -145,17 +150,14 @@ class Catalog:
             }
         )
 
+    @operation("server", query=OptionsQuery, reply=dict[str, Any], errors=("options_timeout",))
     async def options(self, request: web.Request) -> web.Response:
         """Hermes's own picker: ``?refresh=1`` asks every provider anew, ``explicit_only`` and ``include_unconfigured``
         as in its dashboard."""
         self._server.principal(request)
-        query = request.query
-        asked = {name: query.get(name, "").lower() in ("1", "true", "yes") for name in _ASKED}
+        asked = queried(OptionsQuery, request.query)
         try:
-            made = await asyncio.wait_for(asyncio.to_thread(lambda: picker(**asked)), _OPTIONS_SECONDS)
+            made = await asyncio.wait_for(asyncio.to_thread(lambda: picker(**asked.model_dump())), _OPTIONS_SECONDS)
         except TimeoutError:
             raise AguiError(504, "options_timeout", "The providers did not tell their models in time.") from None
         return reply(made)
-
-
-_ASKED = ("refresh", "explicit_only", "include_unconfigured")

@@ -21,13 +21,15 @@ from ..answers import tool_answer
 from ..door import Ask, Door, Reader, new_id
 from ..errors import INTERNAL, AguiError, bad_request
 from ..inputs import has_media
+from ..operation import operation
 from ..reconcile import text_of
 from ..replies import reply
 from ..session import Turn
 from ..tools import ClientTool, read_tools
-from .caller import Caller, read_caller
+from .caller import TAKEN, TOLD, Caller, read_caller
 from .chunks import ChatStream, completion, completion_id
 from .conversation import Conversation, read_messages
+from .openai_models import ChatRequest
 from .options import Options, read_options
 from .replays import Replays
 
@@ -37,6 +39,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("hermes_agui")
 
+ERRORS = (
+    *("no_input", "missing_tool_result", "thread_busy", "thread_waiting", "turn_waits", "idempotency_conflict"),
+    *("invalid_tool", "tool_name_taken", "too_many_tools", "too_many_messages", "too_many_items", "format_too_large"),
+    *("too_many_turns", "invalid_session_id", "invalid_session_key", "request_answered", "turn_failed"),
+)
 GO_ON = "[The results of the tool calls above have come. Go on from them.]"
 
 
@@ -66,6 +73,7 @@ class Completions:
     def _adapter(self) -> AguiAdapter:
         return self._server.adapter
 
+    @operation("openai", body=ChatRequest, reply=dict[str, Any], headers=TOLD, takes=TAKEN, errors=ERRORS)
     async def post(self, request: web.Request) -> web.StreamResponse:
         """One answer. ``X-Hermes-Session-Id`` goes on with a thread of the caller's."""
         settings = self._server.settings
@@ -136,7 +144,9 @@ def answered(door: Door, caller: Caller, said: Conversation) -> Reader | None:
 def new_ask(caller: Caller, said: Conversation, asked: Options, tools: tuple[ClientTool, ...]) -> Ask:
     """A new turn's input. Raises AguiError 400 where there is none."""
     history, new = said.history, said.new
-    if not new and said.results:  # results that nobody waits for: they are part of the conversation
+    if said.results and caller.session is not None:  # the thread has ended these calls with results of its own
+        new = [*map(_late, said.results), *new]
+    elif not new and said.results:  # results that nobody waits for: they are part of the conversation
         new = [{"id": new_id("go-on"), "role": "user", "content": GO_ON}]
     if said.results:
         history = [*history, *said.results]
@@ -152,6 +162,12 @@ def new_ask(caller: Caller, said: Conversation, asked: Options, tools: tuple[Cli
         one_shot=True,
         memory=caller.memory,
     )
+
+
+def _late(message: dict[str, Any]) -> dict[str, Any]:
+    """A result that came when nobody waited for it, as a thread is told it."""
+    text = f"[Late result of a client tool, call {message['toolCallId']}]\n{text_of(message['content'])}"
+    return {"id": f"{message['id']}-late", "role": "user", "content": text}
 
 
 async def client_tools(adapter: AguiAdapter, asked: Options) -> tuple[ClientTool, ...]:

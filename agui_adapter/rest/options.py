@@ -16,12 +16,14 @@ _SPELLED = {"max_completion_tokens": "max_tokens", "max_output_tokens": "max_tok
 
 @dataclass(frozen=True)
 class Options:
-    """``tools``: the client's, in the form of ``tools.read_tools``. ``ignored``: what was left out, by name."""
+    """``tools``: the client's, in the form of ``tools.read_tools``. ``ignored``: what was left out, by name. ``store``:
+    the answer may be read again."""
 
     model: str
     overrides: Overrides
     tools: tuple[dict[str, Any], ...] = ()
     ignored: tuple[str, ...] = ()
+    store: bool = True
 
 
 def read_options(body: Mapping[str, Any], *, allowed: Collection[str], agent: str) -> Options:
@@ -46,7 +48,7 @@ def read_options(body: Mapping[str, Any], *, allowed: Collection[str], agent: st
     overrides = replace(overrides, response_format=_format(form))
     if body.get("n") not in (None, 1):
         raise wrong("n", "1: the agent gives one answer")
-    return Options(model or agent, overrides, tools, (*ignored, *left_out))
+    return Options(model or agent, overrides, tools, (*ignored, *left_out), body.get("store") is not False)
 
 
 def _format(form: Any) -> dict[str, Any] | None:
