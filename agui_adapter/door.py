@@ -241,7 +241,9 @@ class Door:
     def _thread(self, principal: Principal, thread_id: str | None, *, passing: bool) -> Thread:
         threads = self._adapter.threads
         if thread_id is None:
-            return (threads.passing if passing else threads.get)(principal, new_id("once"))
+            if passing:
+                return threads.passing(principal, new_id("once"))
+            return threads.get(principal, new_id("thread"))
         if not thread_id.strip() or len(thread_id) > MAX_ID_CHARS:
             raise AguiError(422, "invalid_input", f"A thread's id has 1 to {MAX_ID_CHARS} characters.")
         known = threads.find(principal, thread_id)
