@@ -48,6 +48,7 @@ CODES: dict[str, tuple[tuple[int, ...], str]] = {
     "nothing_to_branch": ((409,), "There is no conversation to copy yet."),
     "nothing_to_compress": ((409,), "There is no conversation to sum up yet."),
     "cannot_rewind": ((409,), "The message to go back to is no longer in the agent's memory."),
+    "history_behind": ((409,), "The thread went on behind what the request knows."),
     "cannot_resume": ((409,), "Hermes did not take the session over."),
     "same_session": ((409,), "The thread is that session already."),
     "truncate_target_missing": ((422,), "A rewind is confirmed, but nothing says to where (Hermes's 4004)."),

@@ -73,6 +73,8 @@ def new_adapter(kind: type[AguiAdapter], extra: dict[str, Any], home: Path, monk
         _get_proxy_url=lambda: "",
         _profile_name_for_source=lambda source: None,
         _evict_cached_agent=lambda key: None,
+        _agent_cache={},
+        _running_agents={},
     )
     return adapter
 
