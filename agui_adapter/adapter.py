@@ -30,7 +30,7 @@ from .config import ConfigError, Settings, load, public_base
 from .crew import Crew
 from .cycle import Cycle
 from .files import FileError, Files, Owner, Shelf, refusal
-from .hermes import Bridge, redact, session_key_here
+from .hermes import Bridge, hide, redact, redact_lines, session_key_here
 from .hermes.ask import (
     CONFIRM_SECONDS,
     approval_choices,
@@ -58,12 +58,15 @@ from .session import Principal, Thread, Threads, Turn, plain_names
 from .state_text import STATE_TOOL_NAMES
 from .store import UNSOLICITED, Store, store_path
 from .stream import Attachment, MessageStart, Request, StreamEvent
+from .tap import Secrets
 from .tools import ClientTool
 
 logger = logging.getLogger("hermes_agui")
 
 _PRUNE_SECONDS = 3600.0
 _ARRIVALS_SECONDS = 1.0  # between looks for messages that other processes left
+SECRETS = Secrets(redact_lines, hide)
+"""How every event leaves them out: by Hermes's own redactor."""
 _one_shot: contextvars.ContextVar[bool] = contextvars.ContextVar("agui_one_shot", default=False)
 
 
@@ -156,6 +159,7 @@ class AguiAdapter(FileSender):
                 keep_seconds=settings.turn_ttl_seconds,
                 record=self.archive.record,
                 shown=self.shown,
+                secrets=SECRETS,
             )
             self.bridge.watcher = Watcher(self.bridge, self.observer, sessions)
         self.bridge.open(
@@ -308,7 +312,11 @@ class AguiAdapter(FileSender):
         if self.settings.detach == "stop" and not unsolicited:  # nobody's reader began what the gateway runs by itself
             turn.on_unread = self._unread
         cycle = self._cycles[turn] = Cycle(
-            turn, max_result_chars=self.settings.max_tool_result_chars, shown=self.shown, blind=bool(self.blind)
+            turn,
+            max_result_chars=self.settings.max_tool_result_chars,
+            shown=self.shown,
+            secrets=SECRETS,
+            blind=bool(self.blind),
         )
         cycle.session_key = self.bridge.session_key(self.source_of(thread))
         self._by_key[cycle.session_key] = thread
@@ -649,8 +657,8 @@ class AguiAdapter(FileSender):
         return await take_in(messages, shelf, max_bytes=most, max_parts=self.settings.max_attachments)
 
     def shown(self, text: str) -> str:
-        """A text of the agent's as a person sees it: without the tags that send files. Any thread."""
-        return without_tags(text, lambda path: self.files.was_sent(path))
+        """A text of the agent's as a person sees it: without the tags that send files, and secrets. Any thread."""
+        return redact_lines(without_tags(text, lambda path: self.files.was_sent(path)))
 
     async def send_file(
         self,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from .session import Turn
 from .stream import Outcome
-from .tap import Tap
+from .tap import Secrets, Tap
 
 Verdict = tuple[Outcome, str, str]
 
@@ -24,11 +24,12 @@ class Cycle:
         *,
         max_result_chars: int,
         shown: Callable[[str], str] = lambda text: text,
+        secrets: Secrets | None = None,
         blind: bool = False,
     ) -> None:
         self.turn = turn
         self.blind = blind  # the gateway answers by a road that no hook sees: what it sends is all there is
-        self.tap = Tap(turn, max_result_chars=max_result_chars, shown=shown)
+        self.tap = Tap(turn, max_result_chars=max_result_chars, shown=shown, secrets=secrets)
         self.session_key = ""
         self.event_id: str | None = turn.message_id
         self.authorized = True

@@ -18,7 +18,7 @@ from .auth import OWNER
 from .log import EventLog
 from .session import Thread, Turn
 from .stream import Outcome
-from .tap import Tap
+from .tap import Secrets, Tap
 
 logger = logging.getLogger("hermes_agui")
 
@@ -42,9 +42,10 @@ class Observer:
         keep_seconds: float,
         record: Callable[[Turn, Outcome], None],
         shown: Callable[[str], str] = lambda text: text,
+        secrets: Secrets | None = None,
     ) -> None:
         self._loop = loop
-        self._shown = shown
+        self._shown, self._secrets = shown, secrets
         self._log_bytes = log_bytes
         self._max = max_result_chars
         self._keep = keep_seconds
@@ -80,7 +81,7 @@ class Observer:
         turn = Turn(thread, EventLog(self._loop, self._log_bytes), text=text, unsolicited=True)
         turn.inputs = [{"id": f"{turn.id}-u", "role": "user", "content": text}]
         turn.begin_run(0, turn.id, base=turn.inputs)
-        tap = Tap(turn, max_result_chars=self._max, shown=self._shown)
+        tap = Tap(turn, max_result_chars=self._max, shown=self._shown, secrets=self._secrets)
         self._loop.call_soon_threadsafe(self._begun, thread, turn, tap, last_row, runs)
         return tap
 

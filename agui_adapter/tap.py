@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from .secrets_hold import SecretsHold
 from .session import Turn
 from .stream import (
     Attachment,
@@ -64,11 +65,20 @@ class Call:
     client: bool = False
 
 
+@dataclass(frozen=True)
+class Secrets:
+    """How secrets are kept out: of a text, and of a call's arguments or its result."""
+
+    redact: Callable[[str], str]
+    hide: Callable[[str], str]
+
+
 @dataclass
 class _Piece:
     message_id: str
     text: list[str] = field(default_factory=list)
     hold: Hold = field(default_factory=Hold)
+    secrets: SecretsHold | None = None
     before: str = ""  # what the message holds before this piece: a cut answer that goes on in the same message
 
     def joined(self) -> str:
@@ -99,8 +109,17 @@ class Failure:
 class Tap:
     """Feeds one turn's log. Everything after ``stop()`` is ignored (a cancelled worker may still write)."""
 
-    def __init__(self, turn: Turn, *, max_result_chars: int, shown: Callable[[str], str] = lambda text: text) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        *,
+        max_result_chars: int,
+        shown: Callable[[str], str] = lambda text: text,
+        secrets: Secrets | None = None,
+    ) -> None:
         self.turn = turn
+        self._secrets = secrets  # `shown` leaves them out too
+        self._thoughts: SecretsHold | None = None
         self._shown = shown  # a text as a person sees it: what only tells Hermes to send a file is not for them
         self._max = max_result_chars
         self._lock = threading.RLock()
@@ -185,6 +204,10 @@ class Tap:
                     delta = delta.lstrip("\n")
                 if not delta:
                     return
+            if piece.secrets is not None:
+                delta = piece.secrets.feed(delta)
+                if not delta:
+                    return
             piece.text.append(delta)
             self.turn.log.append(MessageChunk(delta))
 
@@ -198,7 +221,11 @@ class Tap:
                 self._reasoning = True
                 self._step.stretch = self._mint("r")
                 self._append(ReasoningStart(self._step.stretch))
-            self.turn.log.append(ReasoningChunk(delta))
+                self._thoughts = self._new_hold()
+            if self._thoughts is not None:
+                delta = self._thoughts.feed(delta)
+            if delta:
+                self.turn.log.append(ReasoningChunk(delta))
 
     def interim(self, text: str, already_streamed: bool) -> None:
         """The visible text of a step that goes on with tools, before it is committed."""
@@ -221,7 +248,7 @@ class Tap:
                 self._stop_reasoning()
                 self.spoke = True
                 self._append(MessageStart(self._mint("m")))
-                self._append(Commentary(text))
+                self._append(Commentary(self._redact(text)))
 
     def reply(self, text: str) -> None:
         """Complete text that is the answer of a cycle without an agent turn (a command's reply, a pairing code)."""
@@ -231,7 +258,7 @@ class Tap:
                 self._stop_reasoning()
                 self.spoke = True
                 self._append(MessageStart(self._mint("m")))
-                self._append(MessageChunk(text))
+                self._append(MessageChunk(self._redact(text)))
                 self._append(MessageStop(final=False))
 
     def plain_call(self, event: ToolCallChunk) -> None:
@@ -263,7 +290,7 @@ class Tap:
         """Something to tell beside the answer."""
         with self._lock:
             if self._live and text.strip():
-                self._append(GatewayNotice(kind, text, extra))
+                self._append(GatewayNotice(kind, self._redact(text), extra))
 
     # -- steps -----------------------------------------------------------------------------------------------
 
@@ -322,7 +349,7 @@ class Tap:
                     tool_name=call.name,
                     index=index,
                     call_id=wire,
-                    arguments=call.arguments or "{}",
+                    arguments=(call.arguments if call.client else self._hide(call.arguments)) or "{}",
                     message_id=parent,
                     client=call.client,
                 )
@@ -372,7 +399,8 @@ class Tap:
             self._settle(self._shown(content), goes_on=True)
             step.kept = len(step.pieces)
             if going is not None and self._open is going:
-                self._open = _Piece(going.message_id, before=going.before + going.joined())
+                before = going.before + going.joined()
+                self._open = _Piece(going.message_id, before=before, secrets=self._new_hold())
                 step.pieces.append(self._open)
 
     def result(
@@ -418,13 +446,14 @@ class Tap:
         with self._lock:
             call_id = self._mint("i")
             if self._live:
-                self._append(InnerToolCall(self._parent(parent), call_id, name, arguments))
+                self._append(InnerToolCall(self._parent(parent), call_id, name, self._hide(arguments)))
             return call_id
 
     def inner_result(self, parent: str, call_id: str, content: str, ok: bool, duration: float) -> None:
         """The end of an inner call; ``duration`` in seconds."""
         with self._lock:
             if self._live:
+                content = self._hide(content)
                 short = content[: self._max]
                 self._append(
                     InnerToolResult(self._parent(parent), call_id, short, ok, duration, len(content) - len(short))
@@ -480,11 +509,20 @@ class Tap:
 
     def _start(self) -> _Piece:
         self._stop_reasoning()
-        piece = self._open = _Piece(self._mint("m"))
+        piece = self._open = _Piece(self._mint("m"), secrets=self._new_hold())
         self._step.pieces.append(piece)
         self.spoke = True
         self._append(MessageStart(piece.message_id))
         return piece
+
+    def _new_hold(self) -> SecretsHold | None:
+        return None if self._secrets is None else SecretsHold(self._secrets.redact)
+
+    def _redact(self, text: str) -> str:
+        return text if self._secrets is None else self._secrets.redact(text)
+
+    def _hide(self, text: str) -> str:
+        return text if self._secrets is None else self._secrets.hide(text)
 
     def _streamed(self) -> str:
         return "".join(piece.joined() for piece in self._step.pieces)
@@ -497,6 +535,8 @@ class Tap:
         step = self._step
         for piece in step.pieces:
             piece.hold.drop()
+            if piece.secrets is not None:
+                piece.secrets.drop()
         fresh = [piece for piece in step.pieces[step.kept :] if piece.text]
         kept = squash("".join(piece.joined() for piece in step.pieces[: step.kept]))
         if final and kept:
@@ -527,6 +567,8 @@ class Tap:
         piece, self._open = self._open, None
         if piece is not None:
             rest = piece.hold.rest()
+            if piece.secrets is not None:
+                rest = piece.secrets.feed(rest) + piece.secrets.rest()
             if rest:
                 piece.text.append(rest)
                 self._append(MessageChunk(rest))
@@ -535,6 +577,9 @@ class Tap:
     def _stop_reasoning(self) -> None:
         if self._reasoning:
             self._reasoning = False
+            rest = self._thoughts.rest() if self._thoughts is not None else ""
+            if rest:
+                self.turn.log.append(ReasoningChunk(rest))
             self._append(ReasoningStop())
 
     def _seal(self) -> None:
@@ -553,6 +598,7 @@ class Tap:
             return
         self._announce(wire)
         call = self._pending.pop(wire)
+        content = content if call.client else self._hide(content)
         self._append(
             ToolResult(
                 tool_name=name,

@@ -7,6 +7,7 @@ The plugin entry looks this package up by name and calls ``on_hook`` and ``aroun
 
 from .bridge import Bridge
 from .hooks import around_tool, on_hook
-from .objects import redact, session_key_here
+from .objects import session_key_here
+from .redaction import hide, redact, redact_lines
 
-__all__ = ["Bridge", "around_tool", "on_hook", "redact", "session_key_here"]
+__all__ = ["Bridge", "around_tool", "hide", "on_hook", "redact", "redact_lines", "session_key_here"]

@@ -19,7 +19,7 @@ from gateway.session import SessionSource
 from gateway.slash_access import policy_for_source
 
 from .history import Sessions
-from .objects import redact
+from .redaction import redact
 
 logger = logging.getLogger("hermes_agui")
 

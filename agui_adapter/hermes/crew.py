@@ -11,7 +11,7 @@ from typing import Any
 
 from ..crew import Crew
 from ..session import Thread
-from .objects import redact
+from .redaction import redact
 
 PREFIX = "subagent."
 COMPLETE = "subagent.complete"

@@ -17,6 +17,7 @@ from typing import Any
 from gateway.session import SessionSource
 
 from ..history import Row, visible
+from .redaction import hide, redact_lines
 from .versions import session_id_of
 
 logger = logging.getLogger("hermes_agui")
@@ -74,8 +75,11 @@ class Sessions:
         return found
 
     def _seen(self, row: Row) -> Row:
-        text = self.shown(row.content) if row.role == "assistant" else row.content
-        return row if text == row.content else replace(row, content=text)
+        """As clients see it: without tags, and secrets that tools have read."""
+        if row.role == "assistant":
+            calls = tuple(_hidden_call(call) for call in row.calls)
+            return replace(row, content=self.shown(row.content), calls=calls, reasoning=redact_lines(row.reasoning))
+        return replace(row, content=hide(row.content)) if row.role == "tool" else row
 
     def last_row(self, session_id: str) -> int:
         """The newest row's id of a session, 0 without one."""
@@ -183,6 +187,11 @@ class Sessions:
         """Ids of our sessions in which a message matches."""
         found = self._db.search_messages(query, source_filter=["agui"], limit=limit)
         return {str(hit["session_id"]) for hit in found}
+
+
+def _hidden_call(call: dict[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    return {**call, "function": {**function, "arguments": hide(function["arguments"])}}
 
 
 def _row(row: dict[str, Any]) -> Row:

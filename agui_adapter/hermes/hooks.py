@@ -32,7 +32,6 @@ from .objects import (
     failure_of,
     is_error,
     maybe_text,
-    redact,
     sealed_of,
     session_key_here,
     shown_call,
@@ -43,6 +42,7 @@ from .objects import (
     usage_of,
 )
 from .overrides import override
+from .redaction import redact
 
 if TYPE_CHECKING:
     from .bridge import Bridge

@@ -7,23 +7,14 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from agent.redact import redact_sensitive_text
 from gateway.session_context import get_session_env
 
 from ..stream import Usage
 from ..tap import Call, Failure, without_thinking
 from .history import beside, reached
+from .redaction import redact
 
 logger = logging.getLogger("hermes_agui")
-
-
-def redact(text: str) -> str:
-    """The text without secrets, by Hermes's own redactor."""
-    try:
-        return str(redact_sensitive_text(text))
-    except Exception:  # a redactor that fails must not let the text through
-        logger.exception("redaction failed")
-        return "[not shown: redaction failed]"
 
 
 def session_key_here() -> str:

@@ -1,0 +1,54 @@
+"""The seam: Hermes's own redactor, and how it is put to a call's arguments and results."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from typing import Any
+
+from agent.redact import redact_sensitive_text
+
+logger = logging.getLogger("hermes_agui")
+
+
+def redact(text: str) -> str:
+    """The text without secrets, by Hermes's own redactor."""
+    try:
+        return str(redact_sensitive_text(text))
+    except Exception:  # a redactor that fails must not let the text through
+        logger.exception("redaction failed")
+        return "[not shown: redaction failed]"
+
+
+def redact_lines(text: str) -> str:
+    """A longer text without secrets: as a whole, and line by line, which is how it streams.
+
+    Alone a line may lose more: with an address anywhere in a text, Hermes leaves `password: …` in all of it.
+    """
+    return "\n".join(redact(line) if line else "" for line in redact(text).split("\n"))
+
+
+def hide(text: str) -> str:
+    """A call's arguments, or its result, without secrets: known kinds of keys, not every value of a name like "key".
+
+    In JSON the texts are looked at one by one, so that it stays JSON; without a secret it stays as it is.
+    """
+    try:
+        if text.lstrip()[:1] in ("{", "["):
+            with contextlib.suppress(ValueError):
+                found = json.loads(text)
+                hidden = _hidden(found)
+                return text if hidden == found else json.dumps(hidden, ensure_ascii=False)
+        return str(redact_sensitive_text(text, code_file=True))
+    except Exception:
+        logger.exception("redaction failed")
+        return "[not shown: redaction failed]"
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact_sensitive_text(value, code_file=True)
+    if isinstance(value, list):
+        return [_hidden(item) for item in value]
+    return {key: _hidden(item) for key, item in value.items()} if isinstance(value, dict) else value

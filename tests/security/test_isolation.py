@@ -1,0 +1,233 @@
+"""One principal sees nothing of another: keys never meet, and what is another's answers as what does not exist."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from gateway.config import Platform
+from gateway.session import SessionSource, build_session_key
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agui_adapter import tokens
+from agui_adapter.adapter import AguiAdapter
+from agui_adapter.auth import principal_id
+from agui_adapter.devices import principal_of as device_of
+from agui_adapter.principal import SCOPES, Principal
+from agui_adapter.requests import APPROVE_ONCE, DENY, Pending
+from agui_adapter.session import Thread, chat_id_for
+from agui_adapter.store import FileRecord
+from agui_adapter.stream import MessageChunk, MessageStart, Request, TurnFinished
+from tests.scripted import new_adapter, register_platform, serving
+
+hostile = st.text(max_size=80) | st.sampled_from(
+    [
+        "",
+        " ",
+        ".",
+        "..",
+        "/",
+        ":",
+        "a:b",
+        "a.b",
+        "local.t",
+        "_",
+        "owner",
+        "*",
+        "a\0b",
+        "%2e%2e",
+        "agent:main:telegram:dm:7",
+    ]
+)
+names = hostile | st.sampled_from(["x", "owner", "local", "token-x", "device-0"])
+principals = st.one_of(
+    st.just("owner"),
+    st.just("local"),
+    names.map(lambda name: principal_id("user", name)),
+    names.map(lambda name: principal_id("jwt", name)),
+    st.from_regex(r"[a-z0-9]{1,40}", fullmatch=True).map(tokens.principal_of),
+    st.from_regex(r"[a-z0-9]{32,64}", fullmatch=True).map(lambda token: device_of(token) or ""),
+)
+profiles = st.none() | st.sampled_from(["default", "main", "work", "agui"])
+
+
+def key(principal: str, thread: str, profile: str | None) -> str:
+    register_platform()
+    source = SessionSource(
+        platform=Platform("agui"), chat_id=chat_id_for(principal, thread), chat_type="dm", user_id=principal
+    )
+    return str(build_session_key(source, profile=profile))
+
+
+@given(st.tuples(principals, hostile), st.tuples(principals, hostile), profiles)
+def test_two_pairs_never_share_a_key(one: tuple[str, str], other: tuple[str, str], profile: str | None) -> None:
+    assert (key(*one, profile) == key(*other, profile)) == (one == other)
+
+
+@given(principals, hostile, profiles, profiles)
+def test_no_key_is_another_platforms_or_profiles(principal: str, thread: str, one: Any, other: Any) -> None:
+    made = key(principal, thread, one)
+    platform, kind = made.split(":")[-3:-1]
+    assert (platform, kind) == ("agui", "dm"), made
+    for foreign in (Platform.TELEGRAM, Platform.SLACK, Platform.LOCAL):
+        for text in (thread, chat_id_for(principal, thread)):
+            source = SessionSource(platform=foreign, chat_id=text or "x", chat_type="dm", user_id=principal)
+            assert build_session_key(source, profile=one) != made
+    if {one or "default", other or "default"} == {"work", "agui"}:
+        assert key(principal, thread, other) != made
+
+
+@given(principals, principals)
+def test_kinds_of_principals_never_meet(one: str, other: str) -> None:
+    kinds = [name.partition("-")[0] for name in (one, other)]
+    assert kinds[0] in ("owner", "local", "user", "jwt", "token", "device")
+    assert one != other or kinds[0] == kinds[1]
+
+
+class TestProfiles:
+    """`gateway.multiplex_profiles`: several gateways in one process, and keys that do not begin with agent:main."""
+
+    def test_the_key_is_the_gateways_own(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        adapter = new_adapter(AguiAdapter, {}, tmp_path, monkeypatch)
+        adapter.gateway_runner._session_key_for_source = lambda source: build_session_key(source, profile="work")
+        keys = {adapter.key_of(Thread.of(Principal(name), "t")) for name in ("anna", "bert")}
+        assert len(keys) == 2 and all(one.startswith("agent:work:agui:dm:") for one in keys)
+
+
+# --- routes
+
+LATER = re.compile(r'"(?:at|time|timestamp)":[0-9.]+')
+WITHOUT = {"/agui/sessions/{session_id}"}  # the owner's alone, whatever the id: refused before it is looked at
+
+
+@pytest.fixture
+async def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    async with (
+        serving({"requests_per_minute": 0}, tmp_path, monkeypatch) as (adapter, url),
+        aiohttp.ClientSession() as http,
+    ):
+        heads = {}
+        for name in ("anna", "bert"):
+            token = tokens.create(adapter.archive.store, name, tuple(SCOPES))
+            heads[name] = {"Authorization": f"Bearer {token}"}
+        yield adapter, url, http, heads
+
+
+async def talk(door: Any, name: str, thread: str) -> None:
+    """A turn of somebody's that waits for an approval, in a thread with a file."""
+    adapter, url, http, heads = door
+
+    def park(turn: Any) -> None:
+        asked = Request("approval-of-anna", "approval", "?", choices=(APPROVE_ONCE, DENY))
+        adapter.requests.park(adapter.requests.open(turn, asked))
+
+    adapter.script = [MessageStart("m1"), MessageChunk("A private answer."), park]
+    message = {"id": "u1", "role": "user", "content": "A private question."}
+    body = {"threadId": thread, "runId": "r1", "protocolVersion": "1.0", "messages": [message]}
+    async with http.post(f"{url}/agui", json=body, headers=heads[name]) as response:
+        assert response.status == 200 and "interrupt" in await response.text()
+    adapter.archive.store.add_file(
+        FileRecord("a" * 32, f"token-{name}", chat_id_for(f"token-{name}", thread), name="private.txt", expires=2**40)
+    )
+
+
+async def answered(door: Any, name: str, method: str, path: str) -> tuple[int, bytes, dict[str, str]]:
+    _, url, http, heads = door
+    body = {} if method in ("POST", "PATCH") else None
+    async with asyncio.timeout(20), http.request(method, url + path, json=body, headers=heads[name]) as response:
+        raw = await response.read() if response.status != 200 or "event-stream" not in response.content_type else b""
+        kept = {key: value for key, value in response.headers.items() if key not in ("Date", "Content-Length")}
+        return response.status, raw, kept
+
+
+def routes(adapter: Any) -> list[tuple[str, str]]:
+    """Every route that names a thing of somebody's."""
+    found = []
+    for route in adapter._server._runner.app.router.routes():
+        path = route.resource.canonical if route.resource is not None else ""
+        if "{" in path and not path.startswith(tuple(WITHOUT)):
+            methods = ("GET", "POST", "DELETE") if route.method == "*" else (route.method,)
+            found += [(method, path) for method in methods if method != "HEAD"]
+    assert len(found) >= 20, found
+    return found
+
+
+HERS = {
+    "thread_id": "annas-thread",
+    "session_id": "annas-thread",
+    "request_id": "approval-of-anna",
+    "file_id": "a" * 32,
+    "run_id": "r1",
+}
+NOBODYS = {
+    "thread_id": "no-such-thread",
+    "session_id": "no-such-thread",
+    "request_id": "approval-of-nobody",
+    "file_id": "b" * 32,
+    "run_id": "r2",
+}
+
+
+def filled(path: str, ids: dict[str, str]) -> str:
+    return re.sub(r"\{(\w+)[^}]*\}", lambda match: ids.get(match[1], "x"), path)
+
+
+async def test_anothers_answers_as_none_on_every_route(door: Any) -> None:
+    adapter = door[0]
+    await talk(door, "anna", "annas-thread")
+    before = len(list(adapter.threads))
+    for method, path in routes(adapter):
+        hers = await answered(door, "bert", method, filled(path, HERS))
+        nobodys = await answered(door, "bert", method, filled(path, NOBODYS))
+        assert hers == nobodys, f"{method} {path}"
+        assert hers[0] >= 400, f"{method} {path}: {hers}"
+        assert b"private" not in hers[1]
+    assert len(list(adapter.threads)) == before, "and a look leaves nothing behind"
+    turn = next(thread.current for thread in adapter.threads if thread.thread_id == "annas-thread")
+    assert turn is not None and [one.id for one in adapter.requests.open_requests(turn)] == ["approval-of-anna"]
+    # She herself has all of it.
+    assert (await answered(door, "anna", "GET", "/agui/threads/annas-thread"))[0] == 200
+    assert (await answered(door, "anna", "GET", "/api/sessions/annas-thread"))[0] == 200
+
+
+async def test_lists_hold_ones_own(door: Any) -> None:
+    await talk(door, "anna", "annas-thread")
+    for path in ("/agui/threads", "/agui/threads?q=private", "/api/sessions"):
+        status, raw, _ = await answered(door, "bert", "GET", path)
+        assert status == 200 and b"annas-thread" not in raw and b"private" not in raw, path
+    assert b"annas-thread" in (await answered(door, "anna", "GET", "/agui/threads"))[1]
+
+
+async def test_a_run_reaches_nobody_elses(door: Any) -> None:
+    """The same thread id, run id, message ids and request ids, by another: a conversation of its own."""
+    adapter, url, http, heads = door
+    await talk(door, "anna", "annas-thread")
+    adapter.script = [MessageStart("m2"), MessageChunk("Another answer."), TurnFinished()]
+    message = {"id": "u1", "role": "user", "content": "A private question."}
+    body = {"threadId": "annas-thread", "runId": "r1", "protocolVersion": "1.0", "messages": [message]}
+    resume = [{"interruptId": "approval-of-anna", "status": "resolved", "payload": {"choice": "once"}}]
+    async with http.post(f"{url}/agui", json=body | {"resume": resume}, headers=heads["bert"]) as response:
+        text = await response.text()
+        assert "request_unknown" in text or "private answer" not in text
+    hers: Pending = adapter.requests.find(
+        list(adapter.threads.by_chat(chat_id_for("token-anna", "annas-thread")).turns.values()), "approval-of-anna"
+    )
+    assert hers.closed is None
+    threads = [thread for thread in adapter.threads if thread.thread_id == "annas-thread"]
+    assert len({thread.chat_id for thread in threads}) == len(threads)
+
+
+def test_every_pair_of_kinds_in_one_table() -> None:
+    """The ids that the kinds of callers get for the same word."""
+    made = ["owner", "local", *(principal_id(kind, "owner") for kind in ("user", "jwt")), tokens.principal_of("owner")]
+    made += [
+        principal_id(kind, name) for kind, name in itertools.product(("user", "jwt"), ("local", "a@b", "a,b", "a-b"))
+    ]
+    assert len(set(made)) == len(made)
+    assert not [name for name in made if set(name) & set("@,*: ")]
