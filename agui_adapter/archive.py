@@ -405,7 +405,7 @@ class Archive:
         """Delete the thread here and its session in Hermes."""
 
         def work() -> None:
-            self.sessions.delete(self.key_of(thread))
+            self.sessions.put_away(self.key_of(thread), keep=False)
             self._erase(thread.chat_id)
             self.store.wipe()
 

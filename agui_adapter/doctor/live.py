@@ -24,7 +24,8 @@ _TEXT = "This is a connection test. Answer with the single word OK, and use no t
 def address(settings: Settings) -> str:
     """Where a program on this machine reaches the server."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
-    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+    scheme = "https" if settings.tls_cert else "http"
+    return f"{scheme}://[{host}]:{settings.port}" if ":" in host else f"{scheme}://{host}:{settings.port}"
 
 
 async def model(config: Mapping[str, Any]) -> Finding:
@@ -54,7 +55,7 @@ async def model(config: Mapping[str, Any]) -> Finding:
 async def server(url: str) -> tuple[bool, Finding]:
     """What listens at the address; True for a gateway with this plugin that is ready."""
     try:
-        async with _client() as http, http.get(f"{url}/health") as response:
+        async with _own() as http, http.get(f"{url}/health") as response:
             status, body = response.status, await response.read()
     except aiohttp.ClientConnectorError:
         text = f"nothing listens at {url}"
@@ -80,7 +81,7 @@ async def server(url: str) -> tuple[bool, Finding]:
 
 async def details(url: str, key: str) -> Iterator[Finding]:
     """What the running gateway says of itself, for the owner."""
-    async with _client() as http, http.get(f"{url}/health/detailed", headers=_bearer(key)) as response:
+    async with _own() as http, http.get(f"{url}/health/detailed", headers=_bearer(key)) as response:
         if response.status != 200:
             text = f"the running gateway does not take this {_KEY} ({response.status})"
             return iter([Finding("key", "error", text, "Restart the gateway after a change of .env.")])
@@ -119,7 +120,7 @@ async def round_trip(url: str, key: str) -> Finding:
         **{"tools": [], "context": [], "state": {}, "forwardedProps": {}},
     }
     try:
-        async with _client(_RUN_SECONDS) as http:
+        async with _own(_RUN_SECONDS) as http:
             async with http.post(f"{url}/agui", json=body, headers=_bearer(key)) as response:
                 if response.status != 200:
                     found = await response.json(content_type=None)
@@ -166,3 +167,9 @@ def _bearer(key: str) -> dict[str, str]:
 
 def _client(seconds: float = _SECONDS) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=_SECONDS))
+
+
+def _own(seconds: float = _SECONDS) -> aiohttp.ClientSession:
+    """For our own server on this machine, whose certificate names the address that others call it by."""
+    timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_SECONDS)
+    return aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=False))

@@ -156,16 +156,6 @@ class Sessions:
         if archived is not None:
             self._db.set_session_archived(session_id, archived)
 
-    def delete(self, session_key: str) -> None:
-        """Delete the key's session and let the key begin a new one."""
-        session_id = self.session_id(session_key)
-        if not session_id:
-            return
-        self.evict(session_key)
-        self._store.reset_session(session_key)
-        for one in self.lineage(session_id):
-            self._db.delete_session(one)
-
     def put_away(self, session_key: str, *, keep: bool) -> None:
         """The key is used no more: forget it, and delete its session; ``keep``: end it, in no list from now on.
 
