@@ -69,6 +69,9 @@ CODES: dict[str, tuple[tuple[int, ...], str]] = {
     "logs_full": ((429,), "Turns that are running take all the memory there is for them."),
     "tool_name_taken": ((422,), "A tool of the client's has the name of one of the agent's."),
     "idempotency_conflict": ((409,), "The Idempotency-Key was used for another request."),
+    "history_behind": ((409,), "The client's messages end before the thread's history does."),
+    "run_not_found": ((404,), "The caller has no such run."),
+    "run_over": ((409,), "The run is over, and its log is gone."),
     "run_not_accepting_steer": ((409,), "No turn is running that could take a text."),
     "command_not_steerable": ((422,), "A slash command is no text to steer with."),
     # OpenAI's API
@@ -92,6 +95,8 @@ CODES: dict[str, tuple[tuple[int, ...], str]] = {
     "request_expired": ((409,), "The request's time is over."),
     "request_cancelled": ((409,), "The request was cancelled."),
     "request_unknown": ((409,), "No request of that id waits here."),
+    "approval_not_pending": ((409,), "The run waits for no approval."),
+    "nothing_to_answer": ((409,), "The run waits for no answer."),
     "several_open": ((409,), "Several requests are open: name the one that is meant."),
     # beside the conversation
     "no_such_subagent": ((404,), "No such subagent of the thread is running."),
@@ -99,6 +104,21 @@ CODES: dict[str, tuple[tuple[int, ...], str]] = {
     "not_stopped": ((409,), "Hermes could not end the process."),
     "no_such_file": ((404,), "There is no such file of the caller's."),
     "file_expired": ((410,), "The file is no longer kept."),
+    # a turn that failed, where its answer is the response
+    "provider_auth": ((502,), "The model's provider refused the operator's key."),
+    "provider_billing": ((502,), "The model's provider wants to be paid."),
+    "provider_rate_limit": ((429,), "The model's provider allows no more requests now."),
+    "provider_timeout": ((502,), "The model's provider did not answer in time."),
+    "provider_context": ((400,), "The conversation is too long for the model."),
+    "provider_error": ((502,), "The model's provider failed."),
+    "provider_refused": ((502,), "The model's provider refused the request."),
+    "incomplete": ((502,), "The agent ended without an answer."),
+    "refused": ((502,), "The gateway did not take the message."),
+    "not_authorized": (
+        (403,),
+        "The gateway's rules do not let this caller use the agent (yet).",
+    ),
+    "failed": ((502,), "The agent could not answer."),
     # MCP: the first three as answers of /mcp, the others as results of its tools
     "mcp_off": ((404,), "The MCP door is off; the sentence says why."),
     "mcp_failed": ((500,), "The MCP door gave no answer."),

@@ -40,7 +40,7 @@ from .limits import Limits, check_depth
 from .mcp_door import bridge as mcp_bridge
 from .metrics import Gauges, Metrics, available
 from .problems import error_response
-from .rest import catalog, chat, responses, sessions
+from .rest import catalog, chat, responses, runs, session_chat, sessions, simple_chat
 from .session import Principal, Scope
 from .tls import tls_context
 
@@ -68,7 +68,10 @@ _PRINCIPAL = web.RequestKey("agui_principal", Principal)  # who sent a request
 _CALLER: web.RequestKey[Principal | AguiError] = web.RequestKey("agui_caller", object)  # type: ignore[arg-type]
 _CODE = web.RequestKey("agui_code", str)  # of the error that answers it
 _STREAM = web.RequestKey("agui_stream", str)  # whose place for a stream the request holds
-_EXPOSED = "Retry-After, Mcp-Session-Id, X-Hermes-Session-Id, X-Hermes-Session-Key, X-Hermes-Ignored"
+_EXPOSED = (
+    "Retry-After, Location, Mcp-Session-Id, X-Hermes-Session-Id, X-Hermes-Run-Id, X-Hermes-Session-Key, "
+    "X-Hermes-Ignored"
+)
 _NO_HEADERS: Mapping[str, str] = {}
 _CORS_HEADERS = (
     "Authorization, Content-Type, Last-Event-ID, Idempotency-Key, "
@@ -115,7 +118,10 @@ class Server:
         catalog.add_routes(app, self)
         chat.add_routes(app, self)
         responses.add_routes(app, self)
+        runs.add_routes(app, self)
         sessions.add_routes(app, self)
+        session_chat.add_routes(app, self)
+        simple_chat.add_routes(app, self)
         openapi.add_routes(app)
         web_routes.add_routes(app, self)
         return app

@@ -133,6 +133,15 @@ class TokenRecord:
 
 
 @dataclass(frozen=True)
+class TurnRecord:
+    """When a turn began, in seconds since the epoch, and how it ended: empty while it runs, or if the process died."""
+
+    chat_id: str
+    started: float
+    outcome: str
+
+
+@dataclass(frozen=True)
 class FileRecord:
     """A file that clients can fetch, or could until it expired (``files.py``). Times in seconds, size in bytes.
 
@@ -421,6 +430,11 @@ class Store:
         """How a turn ended; empty while it runs, or if the process died in it."""
         rows = self._run("SELECT outcome FROM turns WHERE turn_id = ?", (turn_id,))
         return str(rows[0]["outcome"]) if rows else ""
+
+    def turn(self, turn_id: str) -> TurnRecord | None:
+        """A turn that was begun; None for one that was not, or is no longer known."""
+        rows = self._run("SELECT chat_id, started, outcome FROM turns WHERE turn_id = ?", (turn_id,))
+        return TurnRecord(rows[0]["chat_id"], rows[0]["started"], rows[0]["outcome"]) if rows else None
 
     def facts(self, session_ids: Sequence[str]) -> dict[int, str]:
         """Row id → what else is remembered of it, where there is anything."""

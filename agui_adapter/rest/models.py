@@ -319,9 +319,9 @@ class Steer(Body):
     message_id: str = Field(default="", max_length=MAX_ID_CHARS, description="Its id, should it become a message.")
 
 
-def steered(asked: Steer) -> str:
+def steered(asked: Any) -> str:
     """Its text. AguiError 422 where there is none."""
-    text = asked.text or asked.input
+    text: str | None = asked.text or asked.input
     if text is None:
         raise AguiError(422, "invalid_input", "text must be a text that is not empty.", members={"param": "text"})
     return text
