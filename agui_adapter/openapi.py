@@ -98,6 +98,14 @@ class OpenAIError(BaseModel):
     error: OpenAIErrorBody
 
 
+class ServerSentEvent(BaseModel):
+    """One event of a stream; `data` is JSON. `id` is what a stream that broke off goes on behind."""
+
+    data: str
+    event: str | None = None
+    id: str | None = None
+
+
 class _Strict(GenerateJsonSchema):
     """No `title` beside every member: it says its name twice."""
 
@@ -168,7 +176,7 @@ class _Schemas:
             for reply in (one.reply, *(one.also or {}).values()):
                 if reply is not None:
                     wanted[(_key(reply), "serialization")] = reply
-        for model in (Problem, OpenAIError):
+        for model in (Problem, OpenAIError, ServerSentEvent):
             wanted[(_key(model), "serialization")] = model
         inputs = [(key, mode, TypeAdapter(what)) for (key, mode), what in wanted.items()]
         found, defs = TypeAdapter.json_schemas(
@@ -282,8 +290,7 @@ def _response(what: Any, media: str, schemas: _Schemas) -> dict[str, Any]:
     schema = schemas.of(what, "serialization")
     text = inspect.getdoc(what) if isinstance(what, type) and issubclass(what, BaseModel) else None
     if media == EVENT_STREAM:
-        schema = {"type": "string", "description": "Server-sent events."}
-        text = "Server-sent events" + (f": {text}" if text else ".")
+        schema, text = schemas.of(ServerSentEvent, "serialization"), "A stream of server-sent events."
     return {"description": text or "As it says.", "content": {media: {"schema": schema}}}
 
 
