@@ -69,7 +69,6 @@ CODES: dict[str, tuple[tuple[int, ...], str]] = {
     "logs_full": ((429,), "Turns that are running take all the memory there is for them."),
     "tool_name_taken": ((422,), "A tool of the client's has the name of one of the agent's."),
     "idempotency_conflict": ((409,), "The Idempotency-Key was used for another request."),
-    "history_behind": ((409,), "The client's messages end before the thread's history does."),
     "run_not_found": ((404,), "The caller has no such run."),
     "run_over": ((409,), "The run is over, and its log is gone."),
     "run_not_accepting_steer": ((409,), "No turn is running that could take a text."),
