@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import cpu, delay, fanout, first_text, memory, parked, peers, plots, profile, rate, share
+from . import completion, cpu, delay, fanout, first_text, memory, parked, peers, plots, profile, rate, share
 from .report import Table, bounds_of, machine, section, today, write
 from .rig import Rig
 
-_PARTS = ("first-text", "profile", "delay", "rate", "share", "parked", "memory", "cpu", "fanout", "peers")
+_PARTS = ("first-text", "completion", "profile", "delay", "rate", "share", "parked", "memory", "cpu", "fanout", "peers")
 _ALONE = {"cpu", "fanout", "peers"}  # need no gateway
 
 
@@ -45,6 +45,9 @@ def _tables(quick: bool, parts: tuple[str, ...] | list[str]) -> Iterator[Table]:
         if "first-text" in parts:
             _say("time to first text")
             yield first_text.measure(rig, rounds=2 if quick else 25, unmeasured=1 if quick else 2)
+        if "completion" in parts:
+            _say("whole chat completions")
+            yield completion.measure(rig, rounds=2 if quick else 25, unmeasured=1 if quick else 2)
         if "profile" in parts:
             _say("where the time goes")
             table = profile.measure(rig, threads=3 if quick else 20)

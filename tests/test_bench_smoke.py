@@ -33,6 +33,7 @@ def test_quick_bench_fills_every_table(tmp_path: Path) -> None:
     # py-spy is in the extra `bench` only.
     assert [title for title in titles if title != "Where the time of a new thread goes"] == [
         "Time to first text",
+        "A whole chat completion",
         "Added delay, callback to client",
         "Deltas per second in total",
         "What the adapter costs a turn",

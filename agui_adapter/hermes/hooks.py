@@ -22,7 +22,7 @@ from ..requests import Pending
 from ..state import StateError
 from ..state_text import READ, STATE_TOOL_NAMES, STATE_TOOLS, answer_error, answer_read, answer_set, changes_of
 from ..tap import Call, Tap
-from . import ask, crew, media
+from . import ask, crew, media, memory
 from .facts import TODO, Facts
 from .history import is_aside
 from .objects import (
@@ -325,6 +325,7 @@ def _pre_llm_call(kwargs: dict[str, Any]) -> dict[str, str] | None:
         if tap.turn.media:
             for kind, text in media.trouble(said):
                 tap.notice(kind, text)
+        memory.scope(agent, tap.turn.memory or key)
         attachment.attach()
         if tap.turn.stopping:  # it was asked to end before there was an agent, or between two of its agent turns
             agent.interrupt()

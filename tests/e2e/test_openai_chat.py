@@ -13,7 +13,7 @@ import pytest
 from openai import OpenAI
 
 from agui_adapter.demo.gateway import Gateway
-from tests.e2e.helpers import DEADLINE, GatedModel, call, query, script, unique, wait_until
+from tests.e2e.helpers import DEADLINE, GatedModel, call, query, script, unique, wait_until, write_plugin
 from tests.e2e.media import png
 
 CHART = {
@@ -322,3 +322,54 @@ class TestOptions:
         body = seen(model, mark)
         assert (body["temperature"], body["response_format"]) == (0.25, form) and "top_p" not in body
         assert 321 in (body.get("max_tokens"), body.get("max_completion_tokens")) and body["model"] == "scripted-1"
+
+
+MEMORY = '''
+import json
+from pathlib import Path
+
+from agent.memory_provider import MemoryProvider
+
+
+class Notebook(MemoryProvider):
+    """Remembers what was said, by the key that it is scoped by."""
+
+    name = "notebook"
+
+    def is_available(self):
+        return True
+
+    def initialize(self, session_id, **kwargs):
+        key = kwargs.get("gateway_session_key") or session_id
+        self.path = Path(kwargs["hermes_home"]) / ("notebook-" + "".join(c for c in key if c.isalnum()))
+
+    def get_tool_schemas(self):
+        return []
+
+    def prefetch(self, query, *, session_id=""):
+        return self.path.read_text() if self.path.exists() else ""
+
+    def sync_turn(self, user_content, assistant_content, *, session_id="", messages=None):
+        with self.path.open("a") as file:
+            file.write(user_content + chr(10))
+
+
+def register(ctx):
+    ctx.register_memory_provider(Notebook())
+'''
+
+
+class TestMemory:
+    def test_a_key_scopes_it(self, model: GatedModel, make_gateway: Callable[..., Gateway]) -> None:
+        gateway = make_gateway(start=False, config={"memory": {"provider": "notebook"}})
+        write_plugin(gateway.home, "notebook", MEMORY)
+        gateway.start()
+        client = OpenAI(base_url=f"{gateway.url}/v1", api_key="none", default_headers=NO_KEY, max_retries=0)
+        fact, key = unique("fact"), {"X-Hermes-Session-Key": unique("key")}
+        ask(client, f"I like {fact}", extra_headers=key)
+        wait_until(lambda: any(fact in one.read_text() for one in gateway.home.glob("notebook-*")), "it is remembered")
+        with_key, without = unique("with"), unique("without")
+        ask(client, f"What do I like {with_key}?", extra_headers=key)
+        assert fact in json.dumps(seen(model, with_key)["messages"])
+        ask(client, f"What do I like {without}?")
+        assert fact not in json.dumps(seen(model, without)["messages"])

@@ -1,0 +1,75 @@
+"""A whole chat completion, not streamed: our `/v1/chat/completions` and Hermes's own.
+
+New: a request that names no session, complete in itself. Same: a further turn of a session that a header names.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import uuid
+
+from .report import Bound, Table, median, percentile
+from .rig import Rig, script
+
+NEW_LIMIT, SAME_LIMIT = 1.1, 1.0  # × api_server
+_TIMEOUT = 120.0
+
+
+def measure(rig: Rig, rounds: int, unmeasured: int = 2) -> Table:
+    """Doors take turns within a round, and a round begins with another one each time, so that drift hits both alike."""
+    theirs = rig.doors["api_server"]
+    key = dict(theirs.headers(""))["Authorization"]
+    doors = {"agui": ("/v1", rig.gateway.port, {}), "api_server": ("api_server", theirs.port, {"Authorization": key})}
+    names = list(doors)
+    kept = {name: f"bench-{uuid.uuid4().hex}" for name in names}
+    samples: dict[str, list[float]] = {f"{name} {kind}": [] for name in names for kind in ("new", "same")}
+    for number in range(-unmeasured, rounds):
+        for name in names[number % 2 :] + names[: number % 2]:
+            _, port, headers = doors[name]
+            for kind in ("new", "same"):
+                named = {"X-Hermes-Session-Id": kept[name]} if kind == "same" else {}
+                seconds = _whole(port, {**headers, **named}, script("one two three", say=uuid.uuid4().hex))
+                if number >= 0:
+                    samples[f"{name} {kind}"].append(seconds * 1000)
+    rows: list[tuple[str | float, ...]] = []
+    for kind in ("new", "same"):
+        base = median(samples[f"api_server {kind}"])
+        for name in names:
+            found = samples[f"{name} {kind}"]
+            row = (f"{kind} conversation", doors[name][0], median(found), percentile(found, 95), median(found) / base)
+            rows.append(row)
+    bounds = [
+        Bound(
+            f"{kind} conversation, whole completion, /v1 ÷ api_server (medians)",
+            median(samples[f"agui {kind}"]) / median(samples[f"api_server {kind}"]),
+            limit,
+        )
+        for kind, limit in (("new", NEW_LIMIT), ("same", SAME_LIMIT))
+    ]
+    return Table(
+        "A whole chat completion",
+        ("", "door", "median ms", "p95 ms", "× api_server"),
+        rows,
+        f"From before the connection is opened to the last byte of the answer; {rounds} rounds, interleaved.",
+        bounds,
+        samples,
+    )
+
+
+def _whole(port: int, headers: dict[str, str], text: str) -> float:
+    """Seconds for one completion. Raises RuntimeError when it is refused or says something else."""
+    body = json.dumps({"model": "scripted-1", "messages": [{"role": "user", "content": text}]})
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT)
+    try:
+        began = time.monotonic()
+        connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json", **headers})
+        response = connection.getresponse()
+        data = response.read()
+        seconds = time.monotonic() - began
+    finally:
+        connection.close()
+    if response.status != 200 or json.loads(data)["choices"][0]["message"]["content"] != "one two three":
+        raise RuntimeError(f"{port}: {response.status} {data[:500]!r}")
+    return seconds
