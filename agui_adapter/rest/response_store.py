@@ -85,13 +85,14 @@ class ResponseStore:
 
     def prune(self) -> list[tuple[str, str]]:
         """Forget those whose time is over, and the oldest of too many. Returns as ``delete``."""
-        sql = "expires <= ? OR rowid IN (SELECT rowid FROM responses ORDER BY created DESC LIMIT -1 OFFSET ?)"
-        values = (time.time(), self._most)
-        gone = self._store.execute(f"SELECT DISTINCT chat_id, session_key, hidden FROM responses WHERE {sql}", values)
-        if not gone:
-            return []
-        self._store.execute(f"DELETE FROM responses WHERE {sql}", values)
-        return self._unnamed([(row["chat_id"], row["session_key"]) for row in gone if row["hidden"]])
+        gone: dict[tuple[str, str], None] = {}
+        oldest = "rowid IN (SELECT rowid FROM responses ORDER BY created DESC, rowid DESC LIMIT -1 OFFSET ?)"
+        for which, value in (("expires <= ?", time.time()), (oldest, self._most)):
+            rows = self._store.execute(f"SELECT chat_id, session_key, hidden FROM responses WHERE {which}", (value,))
+            gone |= {(row["chat_id"], row["session_key"]): None for row in rows if row["hidden"]}
+            if rows:
+                self._store.execute(f"DELETE FROM responses WHERE {which}", (value,))
+        return self._unnamed(list(gone))
 
     def _unnamed(self, threads: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         return [one for one in threads if not self.newest(one[0])]
