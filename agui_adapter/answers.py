@@ -132,6 +132,15 @@ def _told(requests: Requests, turn: Turn) -> list[Pending]:
     ]
 
 
+def _more_than_text(message: dict[str, Any]) -> dict[str, Any]:
+    """What a tool message says beside a plain text, which is all that Hermes keeps; not with data of its own in it."""
+    content = message["content"]
+    if not isinstance(content, str) and any((part.get("source") or {}).get("type") == "data" for part in content):
+        return {}
+    error = {"error": message["error"]} if message.get("error") else {}
+    return {"content": content, **error} if error or not isinstance(content, str) else {}
+
+
 def tool_answer(message: dict[str, Any]) -> Answer:
     """A tool message of the client as an answer."""
     content = message["content"]
@@ -153,6 +162,8 @@ def apply(adapter: AguiAdapter, thread: Thread, asked: RunInput, found: Answers,
     follow.state, follow.tells_state = tell_agent(adapter, turn, asked)
     for message in asked.tail()[0]:
         turn.answered_by[message["toolCallId"]] = message["id"]
+        if more := _more_than_text(message):
+            turn.answered_with[message["toolCallId"]] = more
     for pending, answer in found.pairs:
         try:
             requests.answer(pending, answer, by)

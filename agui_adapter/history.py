@@ -61,7 +61,8 @@ class Fact:
     ``calls``: ids on the wire, where a provider left them out or repeated them. ``client``: those that the client
     itself ran. ``reasoning``: the message id of its reasoning. ``text``: what was said, where the history keeps
     something else (None: it keeps the same). ``before``: messages that the row's text began as, since the model thought
-    in between; each with id, text, and id and text of the reasoning in front of it.
+    in between; each with id, text, and id and text of the reasoning in front of it. ``sent``: content and error of a
+    client's tool message, where they were more than a text.
     """
 
     calls: Sequence[str] = ()
@@ -69,6 +70,7 @@ class Fact:
     reasoning: str = ""
     text: str | None = None
     before: Sequence[Sequence[str]] = ()
+    sent: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,8 @@ def messages_of(rows: Sequence[Row], told: Told) -> list[Message]:
         if row.role == "tool":
             call_id = claimed(row, waiting)
             if call_id:
-                made.append({"id": wire, "role": "tool", "toolCallId": call_id, "content": row.content})
+                sent = told.facts.get(row.id, Fact()).sent
+                made.append({"id": wire, "role": "tool", "toolCallId": call_id, "content": row.content, **sent})
             continue
         _close(made, waiting)
         if row.role == "user":
@@ -288,9 +291,9 @@ def _limited(content: Any, sight: Sight) -> Any:
 def as_json(fact: Fact) -> str:
     """A fact for the store; empty when there is nothing to say."""
     kept: dict[str, Any] = {} if fact.text is None else {"text": fact.text}
-    for name in ("calls", "client", "reasoning", "before"):
+    for name in ("calls", "client", "reasoning", "before", "sent"):
         if value := getattr(fact, name):
-            kept[name] = value if isinstance(value, str) else list(value)
+            kept[name] = value if isinstance(value, str | dict) else list(value)
     return json.dumps(kept, ensure_ascii=False) if kept else ""
 
 

@@ -39,7 +39,7 @@ def pair(rows: Sequence[Row], streamed: Streamed, user_ids: Sequence[str], *, wh
     """
     found = Paired()
     steps = [m for m in streamed.messages if m["role"] == "assistant"]
-    results = {m["toolCallId"]: m["id"] for m in streamed.messages if m["role"] == "tool"}
+    results = {m["toolCallId"]: m for m in streamed.messages if m["role"] == "tool"}
     users = [*user_ids[:1], *(m["id"] for m in streamed.messages if m["role"] == "user")]
     own = [row for row in rows if not row.aside and not row.summary]
     waiting: list[tuple[str, str]] = []
@@ -60,7 +60,10 @@ def pair(rows: Sequence[Row], streamed: Streamed, user_ids: Sequence[str], *, wh
         elif row.role == "tool":
             wire = claimed(row, waiting) or row.call_id
             if wire in results:
-                found.ids[row.id] = results[wire]
+                found.ids[row.id] = results[wire]["id"]
+                if results[wire].get("error") or not isinstance(results[wire]["content"], str):
+                    sent: Message = {n: results[wire][n] for n in ("content", "error") if n in results[wire]}
+                    found.facts[row.id] = Fact(sent=sent)
         elif row.calls:
             place = _step(row, steps, at)
             if place is None:

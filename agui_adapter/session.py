@@ -133,6 +133,7 @@ class Turn:
     inputs: list[dict[str, Any]] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     answered_by: dict[str, str] = field(default_factory=dict)  # client call id → the client's tool message
+    answered_with: dict[str, dict[str, Any]] = field(default_factory=dict)  # … what of it is more than a text
     steered_ids: dict[str, str] = field(default_factory=dict)  # a steered text → the client's message that it is
     heard: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # what the user said meanwhile, and where
     readers: int = 0

@@ -26,6 +26,7 @@ def kept_messages(turn: Turn, until: int | None = None, view: View = _ALL) -> li
     for message in messages:
         if message["role"] == "tool":
             message["id"] = turn.answered_by.get(message["toolCallId"], message["id"])
+            message |= turn.answered_with.get(message["toolCallId"], {})
     return messages
 
 

@@ -696,6 +696,24 @@ def test_an_answer_that_thinking_interrupted_is_several_messages(calls: tuple[di
     ]
 
 
+def test_a_clients_result_is_kept_as_it_was_sent() -> None:
+    rows = [
+        row(1, "assistant", "", call("c1"), call("c2"), call("c3")),
+        row(2, "tool", '{"error": "no", "content": "half"}', call_id="c1"),
+        row(3, "tool", "look", call_id="c2"),
+        row(4, "tool", "plain", call_id="c3"),
+    ]
+    messages = [
+        said("m1", "", call("c1"), call("c2"), call("c3")),
+        {**result("t1", "c1", "half"), "error": "no"},
+        {**result("t2", "c2"), "content": [{"type": "text", "text": "look"}]},
+        result("t3", "c3", "plain"),
+    ]
+    found = pair(rows, Streamed(messages), [])
+    facts = {number: from_json(as_json(fact)) for number, fact in found.facts.items()}
+    assert set(facts) == {2, 3} and messages_of(rows, Told(ids=found.ids, facts=facts)) == messages
+
+
 def test_hermes_words_for_a_stopped_turn_are_not_taken_for_the_text_that_was_streamed() -> None:
     rows = [row(1, "user", "go"), row(2, "assistant", "Operation interrupted.")]
     found = pair(rows, Streamed([said("m1", "A part of")]), ["u1"], whole=False)

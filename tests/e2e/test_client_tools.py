@@ -27,6 +27,7 @@ from tests.e2e.asking import (
     tool_messages,
     victim,
 )
+from tests.e2e.attach import history, trimmed
 from tests.e2e.dialect import todo_name
 from tests.e2e.helpers import Chat, GatedModel, Run, call, script, unique, wait_until
 
@@ -237,6 +238,7 @@ def test_an_error_reaches_the_model(chat: Chat, model: GatedModel) -> None:
     give(chat, (one, "half of it"), error="the user said no").succeeded()
     received = json.loads(tool_messages(requests_of(model, one)[-1])[one])
     assert received == {"error": "the user said no", "content": "half of it"}
+    assert trimmed(history(chat)) == trimmed(chat.messages)  # a reload shows it as it was sent
 
 
 def test_parts_reach_the_model(chat: Chat, model: GatedModel) -> None:
@@ -252,6 +254,18 @@ def test_parts_reach_the_model(chat: Chat, model: GatedModel) -> None:
     assert "look at this" in received
     # A model that takes images gets it, another one its text: Hermes decides by the model.
     assert received.count("look at this") == 1
+
+
+def test_parts_are_shown_as_they_were_sent(chat: Chat) -> None:
+    (one,) = ids(1)
+    chat.say(asks_client(one), tools=TOOLS)
+    parts = [
+        {"type": "text", "text": "look at this"},
+        {"type": "image", "source": {"type": "url", "value": "https://pictures.example/a.png"}},
+    ]
+    give(chat, (one, parts)).succeeded()
+    assert trimmed(history(chat)) == trimmed(chat.messages)
+    assert not chat.say(script({"text": "On."})).succeeded().of("MESSAGES_SNAPSHOT")
 
 
 @pytest.mark.parametrize("content", ["", " ", "é🌐\u2028\n\t:", " a\n\n b\n", "x" * 20_000, '{"a": [1, 2]}'])
