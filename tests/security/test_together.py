@@ -1,4 +1,4 @@
-"""Turns of two principals at once: each sees its own session in context variables, environment and results, no other's."""
+"""Turns of two principals at once: each sees its own session in context variables, environment and results only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import json, os, threading
 from gateway.session_context import get_session_env
 
 NAMES = ("HERMES_SESSION_KEY", "HERMES_SESSION_CHAT_ID", "HERMES_SESSION_USER_ID", "HERMES_SESSION_PLATFORM")
-together = threading.Barrier(%d)
+together = threading.Barrier(TOGETHER)
 
 
 def here(args, **_):
@@ -36,7 +36,7 @@ def register(ctx):
     parameters = {"type": "object", "properties": {"word": {"type": "string"}}}
     schema = {"name": "probe_here", "description": "x", "parameters": parameters}
     ctx.register_tool(name="probe_here", toolset="here", schema=schema, handler=here)
-""" % (2 * TURNS)
+""".replace("TOGETHER", str(2 * TURNS))
 
 
 def test_nothing_of_one_reaches_another(make_gateway: Callable[..., Gateway]) -> None:
