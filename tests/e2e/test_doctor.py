@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import yaml
 
 from agui_adapter.demo.gateway import Gateway
@@ -52,6 +53,7 @@ def test_a_good_gateway_and_the_same_one_stopped(make_gateway: Callable[..., Gat
     assert code == 1 and found["gateway"]["level"] == "error" and "nothing listens" in found["gateway"]["text"]
 
 
+@pytest.mark.slow
 def test_a_caller_that_is_not_allowed(make_gateway: Callable[..., Gateway]) -> None:
     gateway = make_gateway(env={"AGUI_ALLOWED_USERS": None})
     code, found = examined(gateway)

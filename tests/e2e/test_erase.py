@@ -7,6 +7,8 @@ import sqlite3
 import time
 from collections.abc import Callable
 
+import pytest
+
 from agui_adapter.demo.gateway import Gateway
 from tests.e2e.attach import request, thread_of
 from tests.e2e.helpers import Chat, script, unique, wait_until
@@ -71,6 +73,7 @@ def test_all_of_a_principal(make_gateway: Callable[..., Gateway]) -> None:
     assert mine.say(script({"text": "Still here."})).succeeded().text() == "Still here."
 
 
+@pytest.mark.slow
 def test_what_nobody_used_is_forgotten(make_gateway: Callable[..., Gateway]) -> None:
     """Here only: Hermes's own session stays."""
     gateway = make_gateway(agui={"retention_days": 30})

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -20,6 +21,11 @@ from tests.e2e.attach import history
 from tests.e2e.helpers import Chat, GatedModel, script, unique, wait_until, write_plugin
 from tests.faults.conftest import FAULTY, FAULTY_OPTIONS
 from tests.faults.invariants import ended_once, unharmed
+
+
+def _slow(value: str) -> Any:
+    """A case for the slow tests: each of them starts a gateway of its own."""
+    return pytest.param(value, marks=pytest.mark.slow)
 
 
 @pytest.fixture
@@ -76,6 +82,7 @@ def test_hermes_database_is_locked_for_a_while(gateway: Gateway) -> None:
     chat.assert_as_transcript()
 
 
+@pytest.mark.slow
 def test_hermes_database_is_locked_all_through_a_turn(gateway: Gateway) -> None:
     """Whatever Hermes makes of it: the stream ends, and the thread works when the lock is gone."""
     chat = Chat(gateway)
@@ -117,6 +124,7 @@ def test_a_disk_that_is_full(model: GatedModel, tmp_path: Path) -> None:
 # --- our store
 
 
+@pytest.mark.slow
 def test_our_store_is_locked(gateway: Gateway) -> None:
     with unharmed(gateway):
         chat = Chat(gateway)
@@ -131,7 +139,7 @@ def test_our_store_is_locked(gateway: Gateway) -> None:
 DAMAGE = b"\x00garbage\xff" * 4096
 
 
-@pytest.mark.parametrize("damage", ["overwritten", "deleted", "emptied"])
+@pytest.mark.parametrize("damage", [_slow("overwritten"), "deleted", _slow("emptied")])
 def test_our_store_is_lost_while_the_gateway_runs(gateway: Gateway, damage: str) -> None:
     """Turns go on; what comes later is kept again, for good (where SQLite noticed nothing: from the next start on)."""
     chat = Chat(gateway)
@@ -165,7 +173,7 @@ def test_our_store_is_lost_while_the_gateway_runs(gateway: Gateway, damage: str)
     assert later.say(script({"text": "After the restart."})).succeeded().text() == "After the restart."
 
 
-@pytest.mark.parametrize("damage", ["overwritten", "deleted", "a directory", "from the future"])
+@pytest.mark.parametrize("damage", ["overwritten", *map(_slow, ("deleted", "a directory", "from the future"))])
 def test_our_store_is_lost_at_the_start(gateway: Gateway, damage: str) -> None:
     chat = Chat(gateway)
     chat.say(script({"text": "Before."})).succeeded()
@@ -190,6 +198,7 @@ def test_our_store_is_lost_at_the_start(gateway: Gateway, damage: str) -> None:
         chat.assert_as_transcript()
 
 
+@pytest.mark.slow
 def test_files_that_were_taken_away(gateway: Gateway) -> None:
     """The folder of files is deleted: links answer that they are gone, and new files are kept again."""
     with unharmed(gateway):

@@ -66,7 +66,9 @@ def test_a_taken_port_is_told_once_and_stops_no_other_platform(model: GatedModel
         assert answer.status_code == 200 and "Alive." in answer.text
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)], ids=["SIGTERM", "SIGINT"]
+)
 def test_a_signal_ends_everything_in_order(
     make_gateway: Callable[..., Gateway], model: GatedModel, number: signal.Signals
 ) -> None:
@@ -150,6 +152,7 @@ def register(ctx):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [3 * 86_400, -3 * 86_400], ids=["ahead", "back"])
 def test_the_clock_jumps(make_gateway: Callable[..., Gateway], seconds: int) -> None:
     """By days, while a turn waits: nothing expires by it, and what is shown stays in order."""
