@@ -240,7 +240,7 @@ class Settings(BaseModel):
     interrupt_wait_seconds: _Float = _setting(10.0, "seconds from 0.1 to 600", ge=0.1, le=600)
     start_wait_seconds: _Float = _setting(30.0, "seconds from 0 to 600", ge=0, le=600)
     warmup: bool = _setting(True, "true or false")
-    workers: _Int = _setting(80, "a whole number from 10 to 1000", ge=10, le=1000)
+    workers: _Int = _setting(100, "a whole number from 10 to 1000", ge=10, le=1000)
 
     detach: Literal["continue", "stop"] = _setting("continue", "continue or stop")
     grace_seconds: _Float = _setting(15.0, "seconds from 0 to 86400", ge=0, le=86400)
