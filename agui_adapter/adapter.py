@@ -26,7 +26,7 @@ from gateway.stream_events import Commentary, GatewayNotice, MessageChunk, Messa
 from . import attachments, devices, media_out
 from .archive import Archive
 from .auth import OWNER
-from .config import ConfigError, Settings, load, public_base
+from .config import ConfigError, Settings, is_loopback, load, public_base
 from .crew import Crew
 from .cycle import Cycle
 from .files import FileError, Files, Owner, Shelf, refusal
@@ -183,6 +183,8 @@ class AguiAdapter(FileSender):
             self.warming = self.bridge.warm("local")
         self._sweeper = asyncio.create_task(self._sweep(), name="agui-sweep")
         self._arrivals = asyncio.create_task(self._take_arrivals(), name="agui-arrivals")
+        if settings.allowed_hosts and is_loopback(settings.host) and not settings.require_token:
+            logger.warning("agui: with a proxy in front (agui.allowed_hosts), set agui.require_token: true")
         self._mark_connected()
         logger.info("agui: serving AG-UI at http://%s:%s/agui", settings.host, server.port)
         return True

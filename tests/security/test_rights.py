@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agui_adapter.config import USER_COMMANDS
+from agui_adapter.door import Ask, Door
 from agui_adapter.errors import AguiError
 from agui_adapter.hermes.commands import PlainMessage, message, read_command
 from agui_adapter.principal import SCOPES, Principal
 from agui_adapter.requests import Answer
 from agui_adapter.rights import check_answer, check_command
 from agui_adapter.stream import Request
+from tests.scripted import serving
 
 OWNER = Principal("owner", trusted=True, scopes=SCOPES)
 ADMIN = Principal("token-admin", scopes=SCOPES)
@@ -169,3 +172,34 @@ def test_who_may_answer(kind: str, choice: str, scopes: str, missing: str) -> No
 
 def test_a_principal_has_no_scope_of_itself() -> None:
     assert not any(Principal("p").may(scope) for scope in SCOPES)
+
+
+async def test_other_doors_carry_text_not_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """REST and MCP: even the owner's /yolo is for the model there, unless the caller asks for commands."""
+    async with serving({}, tmp_path, monkeypatch) as (adapter, _):
+        door = Door(adapter)
+        for number, text in enumerate(("/yolo", "restart gateway")):
+            await (await door.open(OWNER, f"t{number}", Ask(text))).wait()
+            turn = adapter.submitted[-1]
+            assert (turn.text, turn.commands) == (text, False)
+        await (await door.open(OWNER, "t2", Ask("/help", commands=True))).wait()
+        assert adapter.submitted[-1].commands
+        with pytest.raises(AguiError) as caught:
+            await door.open(USER, "t3", Ask("/restart", commands=True))
+        assert caught.value.code == "command_not_allowed"
+        assert len(adapter.submitted) == 3
+
+
+async def test_a_pending_update_takes_nobodys_words_but_an_admins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway would take any text of that session for the answer to /update's question (run.py)."""
+    async with serving({}, tmp_path, monkeypatch) as (adapter, _):
+        door, key = Door(adapter), adapter.key_of(adapter.threads.get(USER, "t"))
+        adapter.gateway_runner._update_prompt_pending = {key: True}
+        for ask in (Ask("y"), Ask("y", commands=True), Ask("/help", commands=True)):
+            with pytest.raises(AguiError) as caught:
+                await door.open(USER, "t", ask)
+            assert caught.value.code == "gateway_asks"
+        await (await door.open(USER, "another", Ask("y"))).wait()
+        await (await door.open(Principal("local", scopes=SCOPES), "t", Ask("y", commands=True))).wait()
