@@ -181,7 +181,6 @@ class Store:
         """Open or make the file, and forget what is too old. Falls back to memory when the disk does not take it."""
         with self._lock:
             try:
-                self._path.touch(mode=0o600)  # it holds what users wrote, and SQLite gives its companions the same mode
                 self._db = self._connect(str(self._path))
             except OSError as error:
                 logger.error("agui: %s cannot be made (%s): ids will not survive a restart", self._path.name, error)
@@ -215,6 +214,8 @@ class Store:
                 self._db = None
 
     def _connect(self, path: str) -> sqlite3.Connection:
+        if path == str(self._path):
+            self._path.touch(mode=0o600)  # it holds what users wrote, and SQLite gives its companions the same mode
         db = sqlite3.connect(path, timeout=self._wait, check_same_thread=False, isolation_level=None)
         try:
             db.row_factory = sqlite3.Row

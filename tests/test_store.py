@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agui_adapter.store import VERSION, RunRecord, Store
+from agui_adapter.store import VERSION, RunRecord, Store, store_path
 
 OLD = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -313,3 +313,16 @@ def test_threads_are_listed_newest_first_by_principal(path: Path) -> None:
     assert [one.thread_id for one in store.threads("local")] == ["2", "0"]
     assert [one.title for one in store.threads("local", archived=True)] == ["One"]
     assert len(store.threads(None)) == 3
+
+
+def test_nobody_else_of_this_machine_reads_it(tmp_path: Path) -> None:
+    path = store_path(tmp_path)
+    for _ in range(2):  # made, and begun anew after a damage
+        store = Store(path)
+        store.open()
+        store.touch_thread("c", "p", "t")
+        modes = {one.name: one.stat().st_mode & 0o777 for one in tmp_path.glob("agui.db*") if "damaged" not in one.name}
+        assert set(modes.values()) == {0o600}, modes
+        store.close()
+        path.write_bytes(b"this is no database" * 1000)
+        path.chmod(0o644)
