@@ -229,6 +229,10 @@ async def open_turn(
             taken = await adapter.take_in(thread, taken.messages)
             thread.keep(taken.messages)
         text, prepared.base = taken.text, thread.light(prepared.base)
+        if commands and command is not None and command.repeats():
+            # A text that was none when it was said (by another door, or behind a blank) would be one now.
+            said = await adapter.archive.run(lambda: adapter.archive.sessions.retried(adapter.key_of(thread)))
+            _check_text(adapter, thread, said, commands)
         try:
             _check_text(adapter, thread, text, commands)
         except AguiError:

@@ -15,7 +15,9 @@ from gateway.platforms.base import MessageEvent, MessageType, coerce_plaintext_g
 from gateway.session import SessionSource
 
 _DIRECT = SessionSource(platform=Platform.LOCAL, chat_id="", chat_type="dm")
-_HANDS_ON = frozenset({"queue", "steer"})  # their argument is a message of its own, and may be dispatched as one
+_HANDS_ON = frozenset(
+    {"queue", "steer", "goal"}
+)  # their argument is a message of its own, and may be dispatched as one
 _DEPTH = 4  # of aliases of aliases
 
 
@@ -31,6 +33,10 @@ class Command:
     arguments: str = ""
     alias_of: Command | None = None
     hands_on: Command | None = None
+
+    def repeats(self) -> bool:
+        """Whether it has Hermes take the newest user message again, which may be a command then (``/retry``)."""
+        return self.name == "retry" or any(one is not None and one.repeats() for one in (self.alias_of, self.hands_on))
 
 
 class PlainMessage(MessageEvent):

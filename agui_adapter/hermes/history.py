@@ -81,6 +81,15 @@ class Sessions:
             return replace(row, content=self.shown(row.content), calls=calls, reasoning=redact_lines(row.reasoning))
         return replace(row, content=hide(row.content)) if row.role == "tool" else row
 
+    def retried(self, session_key: str) -> str:
+        """What ``/retry`` would send again: the newest user message of the model's memory (slash_commands.py)."""
+        session_id = self.session_id(session_key)
+        for message in reversed(self._store.load_transcript(session_id) if session_id else []):
+            if message.get("role") == "user":
+                content = message.get("content")
+                return content if isinstance(content, str) else ""
+        return ""
+
     def last_row(self, session_id: str) -> int:
         """The newest row's id of a session, 0 without one."""
         if not session_id or self._db is None:

@@ -122,6 +122,22 @@ def test_turning_approvals_off_is_the_owners_alone(
 
 
 @pytest.mark.e2e
+@pytest.mark.parametrize("text", [" /yolo", "/queue /help"])
+def test_retry_makes_no_command_of_what_was_text(make_gateway: Callable[..., Gateway], text: str) -> None:
+    """`/retry` hands the newest user message to Hermes again, which has stripped it: " /yolo" would be /yolo then."""
+    agui = {"user_scopes": ["read", "run", "approve"], "user_commands": ["retry", "help"]}
+    chat, folder = Chat(gateway := make_gateway(agui=agui)), victim(gateway)
+    said = f" {text} {script({'text': 'Read.'})}"
+    assert chat.say(said).succeeded().text() == "Read."
+    refused = chat.start("/retry").finish()
+    assert (refused.status, refused.problem()["code"]) == (403, "command_not_allowed")
+    asked = interrupt(chat.say(deletes(folder)))
+    assert asked["reason"] and folder.exists(), "approvals are asked as before"
+    resume(chat, (asked["id"], {"choice": "deny"})).succeeded()
+    assert chat.say("/retry").status == 200, "what is no command may be tried again"
+
+
+@pytest.mark.e2e
 class TestApproving:
     def test_no_road_approves_without_the_scope(self, make_gateway: Callable[..., Gateway]) -> None:
         runners = make_gateway(agui={"user_scopes": ["read", "run"]})

@@ -62,7 +62,19 @@ COMMANDS = [
     *("restart gateway", "Restart the gateway!", "  please restart hermes \n", "restart the hermes gateway...?"),
     *("/usage reset", "/usage reset --force", "/usage  RESET"),
 ]
-YOLO = ["/yolo", "/YOLO", "/yolo@bot", "/yolo\n", "/yolo on", "/y", "/deep", "/queue /yolo", "/q  /y", "/steer /yolo"]
+YOLO = [
+    "/yolo",
+    "/YOLO",
+    "/yolo@bot",
+    "/yolo\n",
+    "/yolo on",
+    "/y",
+    "/deep",
+    "/queue /yolo",
+    "/q  /y",
+    "/steer /yolo",
+    "/goal /yolo",
+]
 TEXTS = [
     *("hello", "", " ", "/", "/ yolo", " /yolo", "\n/yolo", "\t/yolo", "\ufeff/yolo", "\u200b/yolo", "／yolo", "⁄yolo"),
     *("x /yolo", "/usr/bin/python is broken", "//yolo", "restart gateway and then go on", "do not restart gateway"),
