@@ -53,7 +53,7 @@ bench: $(VENV)/.bench
 web: agui_adapter/web/index.html
 
 clean:
-	rm -rf $(VENV) .bench .compat agui_adapter/web web/node_modules tests/js/node_modules tests/copilotkit/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench .compat agui_adapter/web web/node_modules tests/js/node_modules tests/rest_js/node_modules tests/copilotkit/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # --- setting up ---
@@ -85,11 +85,11 @@ $(VENV)/.bench: $(VENV)/.dev
 .PHONY: js copilotkit
 js:
 	@if command -v npm >/dev/null && [ -e tests/js/package-lock.json ]; then \
-		$(MAKE) --no-print-directory tests/js/node_modules/.stamp; \
+		$(MAKE) --no-print-directory tests/js/node_modules/.stamp tests/rest_js/node_modules/.stamp; \
 		else echo "npm is missing: the tests with the official clients in Node will be skipped" >&2; fi
 
-tests/js/node_modules/.stamp: tests/js/package-lock.json
-	npm ci --prefix tests/js --no-audit --no-fund
+tests/js/node_modules/.stamp tests/rest_js/node_modules/.stamp: %/node_modules/.stamp: %/package-lock.json
+	npm ci --prefix $* --no-audit --no-fund
 	@touch $@
 
 # The web console. Without Node the server says at / what to do, and the tests in the browser skip themselves.
