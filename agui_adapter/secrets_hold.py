@@ -49,7 +49,12 @@ class SecretsHold:
         self.held = ""
 
     def feed(self, delta: str) -> str:
-        """What may be shown now: mostly the delta itself."""
+        """What may be shown now: mostly the delta itself. The hot path."""
+        if not self.held and not _SIGNS.search(delta):
+            _, blank, word = delta.rpartition(" ")  # a word that begins here and is no credential's beginning
+            if blank and (not word or (word.isalnum() and word not in _BEGUN)):
+                self._line = (self._line + delta).rpartition("\n")[2][-_CONTEXT:]
+                return delta
         if not self.held:
             line = self._line + delta
             if not (_SIGNS.search(delta) and (delta[-1] == "-" or _suspicious(line[-len(delta) - _NEAR :]))):

@@ -21,11 +21,12 @@ from aiohttp import web
 
 from agui_adapter.config import load
 from agui_adapter.events import AguiStream
+from agui_adapter.hermes.redaction import hide, redact_lines
 from agui_adapter.log import EventLog
 from agui_adapter.run import Run
 from agui_adapter.server import _SSE, Server
 from agui_adapter.session import Principal, Thread, Turn
-from agui_adapter.tap import Tap
+from agui_adapter.tap import Secrets, Tap
 
 from .rig import words
 
@@ -180,7 +181,7 @@ class CpuServer:
 
 def _turn() -> tuple[Turn, Tap]:
     turn = Turn(Thread(Principal("bench"), "t", "bench.t"), EventLog(asyncio.get_running_loop()))
-    tap = Tap(turn, max_result_chars=1000)
+    tap = Tap(turn, max_result_chars=1000, secrets=Secrets(redact_lines, hide))
     tap.begin()
     return turn, tap
 

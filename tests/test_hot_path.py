@@ -12,10 +12,11 @@ from ag_ui.core import TextMessageContentEvent
 from ag_ui.encoder import EventEncoder
 
 from agui_adapter.events import AguiStream
+from agui_adapter.hermes.redaction import hide, redact_lines
 from agui_adapter.log import EventLog
 from agui_adapter.run import Run
 from agui_adapter.session import Principal, Thread, Turn
-from agui_adapter.tap import Tap
+from agui_adapter.tap import Secrets, Tap
 
 DELTAS = 2000
 TEXTS = [f"word {number} " for number in range(DELTAS)]
@@ -37,7 +38,7 @@ class CountingLoop:
 
 def turn_of(loop: Any) -> tuple[Turn, Tap]:
     turn = Turn(Thread(Principal("local"), "t", "local.t"), EventLog(loop))
-    tap = Tap(turn, max_result_chars=1000)
+    tap = Tap(turn, max_result_chars=1000, secrets=Secrets(redact_lines, hide))
     tap.begin()
     return turn, tap
 
