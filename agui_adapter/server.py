@@ -338,8 +338,8 @@ class Server:
 
         ``stream`` takes it by itself; a route that starts something first takes it before.
         """
-        principal = request.get(_PRINCIPAL)
-        if principal is not None and _STREAM not in request:
+        principal = request.get(_CALLER)
+        if isinstance(principal, Principal) and _STREAM not in request:
             self.limits.open_stream(principal.id)
             request[_STREAM] = principal.id
 

@@ -251,3 +251,25 @@ async def test_logs_of_all_turns(open_door: Callable[..., Any]) -> None:
         await run.read()
         async with http.post(f"{url}/agui", json=body("next")) as response:
             assert response.status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}], "stream": True}),
+        ("/v1/responses", {"input": "Hello", "stream": True}),
+        ("/chat/stream", {"message": "Hello"}),
+    ],
+)
+async def test_what_cannot_be_read_is_not_begun_by_any_door(
+    open_door: Callable[..., Any], path: str, sent: dict[str, Any]
+) -> None:
+    async with open_door(max_streams=1) as (adapter, url, http):
+        adapter.script = [MessageStart("m"), MessageChunk("Hi"), TurnFinished()]
+        await still_served(http, url)
+        async with http.get(f"{url}/agui/threads/after/events") as feed:
+            assert feed.status == 200
+            before = len(adapter.submitted)
+            async with http.post(url + path, json=sent, headers=OWNER) as response:
+                assert response.status == 429, await response.text()
+            assert len(adapter.submitted) == before and not adapter.live_turns()

@@ -80,6 +80,8 @@ class Completions:
         caller = read_caller(request, self._server.principal(request), settings)
         body = await self._server.json(request)
         asked = read_options(body, allowed=settings.allow_overrides, agent=settings.rest_model)
+        if body.get("stream"):
+            self._server.take_stream(request)
         async with self._replays.slot(request, f"{caller.principal.id} {caller.session}") as slot:
             kept = slot.known
             if kept is None:

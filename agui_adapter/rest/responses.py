@@ -109,6 +109,8 @@ class Responses:
         caller = read_caller(request, self._server.principal(request), settings)
         body = await self._server.json(request)
         asked = read_options(body, allowed=settings.allow_overrides, agent=settings.rest_model)
+        if body.get("stream"):
+            self._server.take_stream(request)
         caller = _with_conversation(caller, body)
         background, store = bool(body.get("background")), body.get("store") is not False
         if background and not store:

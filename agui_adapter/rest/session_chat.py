@@ -121,6 +121,7 @@ class SessionChat:
         It ends with `done`, behind `run.completed`, `run.failed`, `run.cancelled` or, where the turn waits for an
         answer, `run.waiting`.
         """
+        self._server.take_stream(request)
         thread, reader, left = await self._begin(request)
         source = self._frames(thread, reader, left)
         return await self._server.stream(request, source, headers=headers(thread.thread_id, reader))

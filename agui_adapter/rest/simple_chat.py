@@ -89,6 +89,7 @@ class SimpleChat:
 
         It ends with `TurnFinished`, or with `TurnParked` where the turn waits for what its requests name.
         """
+        self._server.take_stream(request)
         asked, reader = await self._begin(request)
         source = events(reader, self._server.view, lambda: logger.exception("agui: a stream failed"))
         return await self._server.stream(request, source, headers=headers(asked.session_id or "", reader))
