@@ -561,3 +561,52 @@ async def test_a_waiting_sessions_chat_ends_its_stream_with_what_it_waits_for(do
     assert [one.event for one in stream] == ["run.started", "approval.request", "run.waiting", "done"]
     (request,) = json.loads(stream[2].data)["requests"]
     assert (await door.ask("POST", f"/api/sessions/s/requests/{request['id']}", {"choice": "deny"}))[0] == 200
+
+
+# --- every route
+
+
+async def test_the_same_facts_through_every_route(door: Client) -> None:
+    """What was said, called and answered is the same, whichever route tells it."""
+    facts = {"said": "I look.One file.", "call": ("terminal", '{"command": "ls"}', "c1"), "result": "a file"}
+
+    async def agui() -> dict[str, Any]:
+        message = {"id": "u1", "role": "user", "content": "x"}
+        body = {"threadId": "a", "runId": "r", "messages": [message], "state": {}, "tools": [], "context": []}
+        events = [json.loads(one.data) for one in await door.read("/agui", {**body, "forwardedProps": {}})]
+        start = next(one for one in events if one["type"] == "TOOL_CALL_START")
+        arguments = "".join(one["delta"] for one in events if one["type"] == "TOOL_CALL_ARGS")
+        return {
+            "said": "".join(one["delta"] for one in events if one["type"] == "TEXT_MESSAGE_CONTENT"),
+            "call": (start["toolCallName"], arguments, start["toolCallId"]),
+            "result": next(one["content"] for one in events if one["type"] == "TOOL_CALL_RESULT"),
+        }
+
+    async def chat() -> dict[str, Any]:
+        events = [json.loads(one.data) for one in await door.read("/chat/stream", {"message": "x"})]
+        called = next(one for one in events if one["event"] == "ToolCall")
+        return {
+            "said": "".join(one["text"] for one in events if one["event"] == "MessageChunk"),
+            "call": (called["tool_name"], called["arguments"], called["call_id"]),
+            "result": next(one["content"] for one in events if one["event"] == "ToolResult"),
+        }
+
+    def lifecycle(events: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+        called = next(data for name, data in events if name == "tool.started")
+        return {
+            "said": "".join(data["delta"] for name, data in events if name.endswith(".delta")),
+            "call": (called["tool"], called["arguments"], called["call_id"]),
+            "result": next(data["output"] for name, data in events if name == "tool.completed"),
+        }
+
+    async def run() -> dict[str, Any]:
+        return lifecycle([(one["event"], one) for one in await door.events(await door.run())])
+
+    async def session() -> dict[str, Any]:
+        await door.ask("POST", "/api/sessions", {"id": "s"})
+        stream = await door.read("/api/sessions/s/chat/stream", {"message": "x"})
+        return lifecycle([(one.event, json.loads(one.data)) for one in stream])
+
+    for route in (agui, chat, run, session):
+        script(door, *FULL)
+        assert await route() == facts, route.__name__
