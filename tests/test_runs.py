@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import time
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -307,6 +310,7 @@ async def test_a_queued_run_says_so_and_can_be_stopped(tmp_path: Path, monkeypat
         assert (await waiting)[-1]["event"] == "run.completed"
         assert (await door.status(second))["output"] == "Hello"
         assert (await door.status(third))["status"] == "cancelled" and len(door.adapter.submitted) == 2
+        assert [one["event"] for one in await door.events(third)] == ["run.cancelled"]
 
 
 async def test_the_same_key_is_the_same_run(door: Client) -> None:
@@ -315,6 +319,34 @@ async def test_the_same_key_is_the_same_run(door: Client) -> None:
     assert len(set(both)) == 1 and len(door.adapter.submitted) == 1
     status, refused = await door.ask("POST", "/v1/runs", {"input": "y"}, **{"Idempotency-Key": "k"})
     assert (status, refused["error"]["code"]) == (409, "idempotency_conflict")
+
+
+async def test_a_key_of_a_run_that_could_not_begin_can_be_used_again(door: Client) -> None:
+    gate = Gate()
+    script(door, *HELLO[:2], gate, *HELLO[2:])
+    first = await door.run({"input": "1", "session_id": "s"})
+    reader = asyncio.create_task(door.events(first))
+    await until(lambda: door.turn().readers)
+    body, headers = {"input": "2", "session_id": "s"}, {"Idempotency-Key": "k"}
+    both = await asyncio.gather(*(door.ask("POST", "/v1/runs", body, **headers) for _ in range(2)))
+    assert [(status, told["error"]["code"]) for status, told in both] == [(409, "thread_busy")] * 2
+    gate.open()
+    await reader
+    assert (await door.reaches(await door.run(body, **headers), "completed"))["output"] == "Hello"
+
+
+async def test_a_run_keeps_no_log_that_nobody_else_keeps(door: Client) -> None:
+    script(door, *HELLO)
+    run_id = await door.run()
+    await door.reaches(run_id, "completed")
+    gone = weakref.ref(door.turn())
+    door.adapter.submitted.clear()
+    door.adapter.threads.sweep(time.monotonic() + 10**6)
+    gc.collect()
+    assert gone() is None
+    assert (await door.status(run_id))["status"] == "completed"
+    status, refused = await door.ask("GET", f"/v1/runs/{run_id}/events")
+    assert (status, refused["error"]["code"]) == (409, "run_over")
 
 
 # --- waiting

@@ -70,17 +70,31 @@ def add_routes(app: web.Application, server: Server) -> None:
 
 @dataclass(eq=False)
 class _Run:
-    """A run of this process. ``opening`` gets it its turn: behind another one, where the operator queues."""
+    """A run of this process. ``opening`` gets it its turn: behind another one, where the operator queues.
+
+    It does not hold the turn: a log that is over is kept no longer than any other's.
+    """
 
     id: str
     principal: str
     session_id: str
     created: float = field(default_factory=time.time)
     opening: asyncio.Task[Reader] | None = None
-    turn: Turn | None = None
+    queued: bool = False
+    thread: Thread | None = None
+    turn_id: str = ""
     start: int = 0
     failed: AguiError | None = None
     cancelled: bool = False
+
+    @property
+    def turn(self) -> Turn | None:
+        """Its turn, while that is known."""
+        return None if self.thread is None or self.thread.gone else self.thread.turns.get(self.turn_id)
+
+    def begins(self, turn: Turn, start: int) -> None:
+        """Its turn is there."""
+        self.thread, self.turn_id, self.start = turn.thread, turn.id, start
 
 
 class RunRoutes:
@@ -117,11 +131,18 @@ class RunRoutes:
         principal = self._server.principal(request)
         body = await self._server.json(request)
         asked = parsed(m.RunCreate, body)
-        async with self._replays.slot(request, f"run {principal.id}") as slot:
+        scope = f"run {principal.id}"
+        async with self._replays.slot(request, scope) as slot:
             run = slot.known
             if run is None:
-                run = await self._begin(principal, asked, body)
-                slot.keep(run)
+                run = self._begin(principal, await self._ask(asked, body), asked.session_id)
+                slot.keep(run)  # at once: a caller that leaves now and asks again has begun it all the same
+        if run.opening is not None and not run.queued:
+            try:
+                await asyncio.shield(run.opening)
+            except AguiError:
+                self._replays.forget(request, scope)
+                raise
         told = {
             "object": "hermes.run",
             "run_id": run.id,
@@ -133,16 +154,13 @@ class RunRoutes:
         response.headers["Location"] = f"/v1/runs/{run.id}"
         return response
 
-    async def _begin(self, principal: Principal, asked: m.RunCreate, body: dict[str, Any]) -> _Run:
-        ask = await self._ask(asked, body)
-        run = _Run(ask.run_id, principal.id, asked.session_id or ask.run_id)
+    def _begin(self, principal: Principal, ask: Ask, session_id: str | None) -> _Run:
+        run = _Run(ask.run_id, principal.id, session_id or ask.run_id)
         run.opening = asyncio.create_task(self._door.open(principal, run.session_id, ask), name="agui-run")
         run.opening.add_done_callback(lambda task: self._opened(run, task))
         thread = self._adapter.threads.find(principal, run.session_id)
         running = thread.current if thread is not None else None
-        queues = self._server.settings.busy == "queue" and running is not None and bool(running.readers)
-        if not queues:
-            await asyncio.shield(run.opening)  # a caller that leaves now has begun it all the same
+        run.queued = self._server.settings.busy == "queue" and running is not None and bool(running.readers)
         self._remember(run)
         return run
 
@@ -168,6 +186,7 @@ class RunRoutes:
 
     def _opened(self, run: _Run, task: asyncio.Task[Reader]) -> None:
         """Its turn is there, or will not be."""
+        run.opening = None
         if task.cancelled():
             run.cancelled = True
             return
@@ -176,9 +195,12 @@ class RunRoutes:
             if not isinstance(error, AguiError):
                 logger.error("agui: a run could not begin", exc_info=error)
             run.failed = error if isinstance(error, AguiError) else AguiError(500, "internal", INTERNAL)
+            if not run.queued:  # its caller is told, and nobody knows it
+                self._runs.pop(run.id, None)
             return
-        run.turn, run.start = task.result().turn, task.result().start
-        record = RunRecord("", run.turn.thread.chat_id, run.turn.id, run.start, run.id)
+        turn, start = task.result().turn, task.result().start
+        run.begins(turn, start)
+        record = RunRecord("", turn.thread.chat_id, turn.id, start, run.id)
         archive = self._adapter.archive
         archive.later(lambda: archive.store.keep_run(run.principal, _key(run.id), record))
 
@@ -194,10 +216,8 @@ class RunRoutes:
         await self._actions.ready()
         run_id, archive = request.match_info["run_id"], self._adapter.archive
         run = self._runs.get(run_id)
-        if run is not None and run.principal == principal.id:
-            turn = run.turn
-            if turn is None or (turn.thread.turns.get(turn.id) is turn and not turn.thread.gone):
-                return run
+        if run is not None and run.principal == principal.id and (run.thread is None or run.turn is not None):
+            return run
         record = await archive.run(lambda: archive.store.run(principal.id, _key(run_id)) or _of_turn(archive, run_id))
         thread = await self._adapter.thread_of_chat(record.chat_id) if record is not None else None
         if record is None or thread is None or thread.principal.id != principal.id:
@@ -205,8 +225,8 @@ class RunRoutes:
         turn = thread.turns.get(record.turn_id)
         if turn is None:
             return thread, record
-        run = _Run(run_id, principal.id, thread.thread_id, turn=turn, start=record.position)
-        run.created = time.time() - (time.monotonic() - turn.started_at)
+        run = _Run(run_id, principal.id, thread.thread_id, time.time() - (time.monotonic() - turn.started_at))
+        run.begins(turn, record.position)
         self._remember(run)
         return run
 
@@ -283,14 +303,21 @@ class RunRoutes:
         """A run's events from its beginning, or from where a stream broke off, until it ends. Any number may read."""
         asked = queried(m.EventsQuery, request.query)
         _, run = await self._live(request)
-        if run.turn is None and run.opening is not None:  # queued: its turn comes
-            await asyncio.wait([run.opening])
-        if run.turn is None:
-            raise run.failed or AguiError(409, "run_over", "This run was cancelled before it began.")
-        after = position_of(run.turn, asked.after or request.headers.get("Last-Event-ID", ""), run.start)
-        return await self._server.stream(request, self._frames(run, run.turn, after))
+        return await self._server.stream(
+            request, self._frames(run, asked.after or request.headers.get("Last-Event-ID", ""))
+        )
 
-    async def _frames(self, run: _Run, turn: Turn, after: int) -> AsyncGenerator[bytes, None]:
+    async def _frames(self, run: _Run, event_id: str) -> AsyncGenerator[bytes, None]:
+        if run.opening is not None:  # queued: its turn comes
+            await asyncio.wait([run.opening])
+        turn = run.turn
+        if turn is None:
+            name, about = "run.cancelled", {}
+            if run.failed is not None:
+                name, about = "run.failed", {"code": run.failed.code, "error": run.failed.message}
+            yield b"data: %b\n\n" % dumps({"event": name, "run_id": run.id, "timestamp": time.time(), **about})
+            return
+        after = position_of(turn, event_id, run.start)
         translator = RunEvents(self._server.view, lambda: self._result(run, turn).text)
         prefix = turn.id.encode() + b"."
         for event in turn.log.events(run.start, after):
@@ -331,9 +358,8 @@ class RunRoutes:
             raise AguiError(409, "approval_not_pending", "This run waits for no approval.")
         choice = asked.choice.strip().lower()
         payload = {"choice": _ALIASES.get(choice, choice), **({"reason": asked.reason} if asked.reason else {})}
-        assert run.turn is not None
         for pending in waiting:
-            self._actions.answer(principal, [run.turn], pending.request.id, payload)
+            self._actions.answer(principal, [pending.turn], pending.request.id, payload)
         told = {"object": "hermes.run.approval_response", "run_id": run.id, "choice": payload["choice"]}
         return reply({**told, "resolved": len(waiting)})
 
@@ -355,11 +381,13 @@ class RunRoutes:
         return reply({"request_id": pending.request.id, "status": "answered" if counted else "repeated"})
 
     def _open(self, run: _Run, *kinds: str) -> list[Pending]:
-        found = self._adapter.requests.of_turn(run.turn, True) if run.turn is not None else []
+        turn = run.turn
+        found = self._adapter.requests.of_turn(turn, True) if turn is not None else []
         return [pending for pending in found if not kinds or pending.request.kind in kinds]
 
     def _named(self, run: _Run, request_id: str) -> Pending:
-        pending = self._adapter.requests.find([run.turn], request_id) if run.turn is not None else None
+        turn = run.turn
+        pending = self._adapter.requests.find([turn], request_id) if turn is not None else None
         if pending is None:
             raise AguiError(404, "no_such_request", "This run has no such request.")
         return pending
@@ -369,7 +397,8 @@ class RunRoutes:
         if asked.request_id is not None:
             return self._named(run, asked.request_id)
         if asked.call_id is not None:
-            found = self._adapter.requests.find_call([run.turn], asked.call_id) if run.turn is not None else None
+            turn = run.turn
+            found = self._adapter.requests.find_call([turn], asked.call_id) if turn is not None else None
             if found is None:
                 raise AguiError(404, "no_such_request", "This run has no such request.")
             return found
@@ -394,9 +423,9 @@ class RunRoutes:
         found = await self._find(request, self._server.principal(request))
         asked = parsed(m.RunSteer, await self._server.json(request))
         text = steered(asked)
-        if not isinstance(found, _Run) or found.turn is None or self._status(found) != "running":
+        turn = found.turn if isinstance(found, _Run) else None
+        if not isinstance(found, _Run) or turn is None or self._status(found) != "running":
             raise _no_steer()
-        turn = found.turn
         if turn.thread.current is not turn:
             raise _no_steer()
         self._actions.steer(turn.thread, text, asked.message_id)
@@ -411,12 +440,13 @@ class RunRoutes:
             thread, record = found
             past = await past_turn(self._adapter.archive, thread, record.turn_id)
             return reply({"run_id": record.run_id, "status": _ENDS.get(past.outcome, "failed")})
-        if found.turn is None and found.opening is not None and not found.opening.done():
-            found.opening.cancel()
-            await asyncio.wait([found.opening])
-        status = self._status(found)
-        if found.turn is not None and not found.turn.log.closed:
-            task = asyncio.create_task(self._door.stop(found.turn), name="agui-run-stop")
+        opening = found.opening
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait([opening])
+        status, turn = self._status(found), found.turn
+        if turn is not None and not turn.log.closed:
+            task = asyncio.create_task(self._door.stop(turn), name="agui-run-stop")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             status = "stopping"

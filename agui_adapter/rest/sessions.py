@@ -268,7 +268,7 @@ class SessionRoutes:
     )
     async def answer(self, request: web.Request) -> web.Response:
         """Answer what the session's turn waits for; the same turn goes on."""
-        principal = self._server.principal(request)
+        principal = self._server.principal(request, "read")  # what is asked decides which scope the answer needs
         thread = await session_of(self._server, request, principal)
         asked = parsed(m.AnswerBody, await self._server.json(request))
         turns, wanted = list(thread.turns.values()), request.match_info["request_id"]
