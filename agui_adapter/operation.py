@@ -97,7 +97,7 @@ def queried(model: type[Model], query: MultiMapping[str]) -> Model:
     """A query as its model. Raises AguiError 422."""
     known = {field.alias or name for name, field in model.model_fields.items()}
     try:
-        return model.model_validate({name: query[name] for name in known if query.get(name, "") != ""})
+        return model.model_validate({name: query[name] for name in known if name in query})
     except ValidationError as error:
         raise invalid(error) from None
 
