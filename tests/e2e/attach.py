@@ -47,12 +47,23 @@ def history(chat: Chat) -> list[Message]:
 
 
 def trimmed(messages: list[Message]) -> list[Message]:
-    """Without white space at the ends of texts, which Hermes's history does not keep, and without activities."""
-    return [
-        {**message, "content": message["content"].strip()} if isinstance(message.get("content"), str) else message
-        for message in messages
-        if message["role"] != "activity"
-    ]
+    """Without white space at the ends of texts, which Hermes's history does not keep, and without activities; results
+    of a step in the order of their calls, for a client has them in the order in which they came."""
+    calls = [made["id"] for message in messages for made in message.get("toolCalls") or ()]
+    order = {call_id: index for index, call_id in enumerate(calls)}
+    kept: list[Message] = []
+    for message in messages:
+        if message["role"] == "activity":
+            continue
+        if isinstance(message.get("content"), str):
+            message = {**message, "content": message["content"].strip()}
+        place = len(kept)
+        if message["role"] == "tool":
+            mine = order.get(message["toolCallId"], 0)
+            while place and kept[place - 1]["role"] == "tool" and order.get(kept[place - 1]["toolCallId"], 0) > mine:
+                place -= 1
+        kept.insert(place, message)
+    return kept
 
 
 def lines(raw: bytes) -> list[Line]:
