@@ -17,6 +17,7 @@ from .encode import frame, numbered, start_id, with_id
 from .errors import INTERNAL
 from .events import AguiStream, View
 from .history import Message
+from .peers import readable
 from .run import resync
 from .session import Segment, Thread, Turn
 from .stream import TurnFinished
@@ -189,7 +190,7 @@ class Feed:
         state = stream.state_snapshot(stream.state) if stream.state is not self._state else []
         if self._new:
             self._new = False
-            return [*state, frame({"type": "MESSAGES_SNAPSHOT", "messages": list(stream.base)})]
+            return [*state, frame({"type": "MESSAGES_SNAPSHOT", "messages": readable(stream.base, segment.peer)})]
         told = [*([] if segment.tells_state else state), *segment.first]
         have = [message["id"] for message in self._holds or () if message["role"] not in _UNTOLD]
         if not segment.tells and [m["id"] for m in stream.base if m["role"] not in _UNTOLD] != have:

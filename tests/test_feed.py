@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from agui_adapter.events import AguiStream, View
 from agui_adapter.feed import Feed, Position, position
 from agui_adapter.log import EventLog
+from agui_adapter.peers import OLD
 from agui_adapter.run import Run
 from agui_adapter.session import Principal, Segment, Thread, Turn
 from agui_adapter.sse import SseParser
@@ -221,6 +222,17 @@ async def test_positions() -> None:
 
 
 # --- readers that know nothing
+
+
+async def test_a_new_reader_of_an_older_clients_run_gets_what_such_a_client_can_read() -> None:
+    where = thread()
+    turn = begin(where, peer=OLD)
+    play(turn, FIRST[:6])
+    parts = [{"type": "text", "text": "seen"}, {"type": "image", "source": {"type": "url", "value": "https://x/y"}}]
+    history = [{"id": "t0", "role": "tool", "toolCallId": "c0", "content": parts}, *BASE]
+    reader = Reader(Feed(where, View(), history=history).chunks())
+    await reader.until("TEXT_MESSAGE_CONTENT")
+    assert reader.frames[1][1]["messages"] == [{**history[0], "content": "seen"}, *BASE]
 
 
 async def test_a_new_reader_gets_the_conversation_and_the_turn_from_its_beginning() -> None:
