@@ -20,6 +20,8 @@ from agui_adapter.demo.gateway import DEFAULT_TOOLSETS, Gateway, free_port
 from . import client
 
 _START_SECONDS = 30.0
+# One caller makes all the load here.
+_LIMITS = {"max_turns": 64, "max_turns_per_principal": 64, "max_parked_per_principal": 64}
 _STAMPS, _NOOP = "agui-bench-stamps", "agui-bench-noop"  # as their plugin.yaml say
 
 
@@ -38,7 +40,7 @@ class Rig:
         with contextlib.ExitStack() as stack:
             url = stack.enter_context(_model())
             self.gateway = stack.enter_context(
-                contextlib.closing(Gateway(url, config=_config(port, key, self.noop_port), env=_ENV))
+                contextlib.closing(Gateway(url, agui=_LIMITS, config=_config(port, key, self.noop_port), env=_ENV))
             )
             plugins = self.gateway.home / "plugins"
             for name, source in ((_STAMPS, "stamp_plugin"), (_NOOP, "noop_plugin")):
