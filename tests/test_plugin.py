@@ -325,3 +325,23 @@ def test_our_ranges_contain_what_hermes_pins() -> None:
             assert requirement.specifier.contains(pins[name]), f"{line} excludes Hermes's pin {pins[name]}"
             checked.add(name)
     assert {"aiohttp", "pydantic", "mcp"} <= checked
+
+
+def test_a_hermes_that_lets_a_plugin_do_less_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """As 0.14, which has no middleware: nothing is registered, so nothing half works."""
+    seen: list[str] = []
+    context = types.SimpleNamespace(
+        register_platform=lambda **_: seen.append("platform"),
+        register_cli_command=lambda **_: seen.append("command"),
+        register_hook=lambda *_: seen.append("hook"),
+    )
+    plugin.register(context)
+    assert seen == [] and "needs a newer Hermes (no register_middleware here)" in caplog.text
+
+
+def test_a_hermes_that_is_laid_out_anew_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "agui_adapter.adapter", raising=False)
+    monkeypatch.setitem(sys.modules, "gateway.stream_events", None)  # as a module that is gone
+    monkeypatch.delitem(sys.modules, "agui_adapter.stream", raising=False)
+    with pytest.raises(RuntimeError, match=r"does not know this Hermes \(.*gateway.stream_events.*hermes update"):
+        plugin.create_adapter(None)

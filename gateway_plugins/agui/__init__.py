@@ -45,6 +45,9 @@ HOME_VARIABLE = "AGUI_HOME_CHANNEL"
 # Hermes usually lives in an environment of its own; a bare `pip` would often install somewhere else.
 INSTALL_HINT = f"{sys.executable or 'python3'} -m pip install hermes-agui"
 
+# What Hermes must let a plugin do (0.17 does).
+_CONTEXT = ("register_platform", "register_cli_command", "register_hook", "register_middleware")
+
 _NEEDED = ("agui_adapter", "aiohttp", "ag_ui", "orjson", "pydantic")
 
 
@@ -53,6 +56,10 @@ def register(ctx: Any) -> None:
     missing = missing_packages()
     if missing:
         logger.warning("The agui plugin needs %s: run `%s` and restart Hermes", ", ".join(missing), INSTALL_HINT)
+    unknown = [name for name in _CONTEXT if not hasattr(ctx, name)]
+    if unknown:
+        logger.error("The agui plugin needs a newer Hermes (no %s here): run `hermes update`", ", ".join(unknown))
+        return
     ctx.register_platform(
         name="agui",
         label="AG-UI",
