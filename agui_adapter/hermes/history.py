@@ -136,11 +136,19 @@ class Sessions:
                 found[str(origin.chat_id)] = self.session_id(entry.session_key)
         return found
 
+    def _compacts(self) -> bool:
+        """Whether this Hermes marks what compaction put away; before 0.18 it has no in-place compaction."""
+        with self._db._lock:
+            columns = self._db._conn.execute("PRAGMA table_info(messages)").fetchall()
+        return any(column[1] == "compacted" for column in columns)
+
     def count(self, session_id: str) -> int:
         """How many messages a person sees of a session."""
         if not session_id or self._db is None:
             return 0
         sql = "SELECT COUNT(*), SUM(compacted) FROM messages WHERE session_id = ? AND (active = 1 OR compacted = 1)"
+        if not self._compacts():
+            sql = "SELECT COUNT(*), 0 FROM messages WHERE session_id = ? AND active = 1"
         sql += " AND role IN ('user', 'assistant', 'tool')"
         with self._db._lock:
             count, compacted = self._db._conn.execute(sql, (session_id,)).fetchone()

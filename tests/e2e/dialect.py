@@ -39,6 +39,13 @@ def todo_name() -> str:
     return str(TODO_SCHEMA["name"])
 
 
+def steered_role() -> str:
+    """Whose message the model sees a steered text in: a tool's result, and from 0.22 on a row of its own."""
+    from agent import prompt_builder
+
+    return "user" if hasattr(prompt_builder, "steer_user_row") else "tool"
+
+
 def background() -> str:
     """The beginning of a message that starts a background task: `/background`, and from 0.22 on `/bg`."""
     from hermes_cli.commands import COMMAND_REGISTRY

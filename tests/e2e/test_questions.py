@@ -139,7 +139,7 @@ def test_a_confirmation_runs_what_was_confirmed(chat: Chat, model: GatedModel) -
     assert asked["metadata"]["hermes"]["text"] and "toolCallId" not in asked and asked["expiresAt"]
     assert state(chat)["status"] == "parked"
     run = resume(chat, (asked["id"], {"choice": "once"})).succeeded()
-    assert "MCP" in run.text()
+    assert "mcp" in run.text().lower()
     idle(chat)
     asked = interrupt(chat.say("/reload-mcp"))  # once means once
     assert "ancel" in resume(chat, (asked["id"], {"choice": "cancel"})).succeeded().text()

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from agui_adapter.demo.gateway import Gateway
+from tests.e2e.dialect import steered_role
 from tests.e2e.helpers import Chat, GatedModel, Run, call, plain, query, script, unique, wait_until
 
 TOOL = {"name": "ask_browser", "description": "Asks.", "parameters": {"type": "object", "properties": {}}}
@@ -52,7 +53,7 @@ def test_a_text_reaches_the_model_with_the_next_tool_result(gateway: Gateway, mo
     chat.keep(run.finish()).succeeded()
     request = next(one for one in reversed(model.requests) if mark in json.dumps(one))
     told = request["messages"][-1]
-    assert told["role"] == "tool" and "OUT-OF-BAND USER MESSAGE" in told["content"]
+    assert told["role"] == steered_role() and "OUT-OF-BAND USER MESSAGE" in told["content"]
     assert mark in told["content"] and more in told["content"]
     assert run.texts() == ["I work.", "Done."]
     assert not notices(run, "further_turn") and not notices(run, "steer_not_taken")
