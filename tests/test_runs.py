@@ -453,6 +453,19 @@ async def test_a_run_is_stopped(door: Client) -> None:
     assert (await door.events(run_id))[-1]["event"] == "run.cancelled"
 
 
+async def test_a_run_that_is_being_stopped_takes_no_text(door: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    script(door, *HELLO[:2], gate, TurnFinished("cancelled"))
+    monkeypatch.setattr(door.adapter, "interrupt", lambda turn, reason="": setattr(turn, "stopping", True) or True)
+    run_id = await door.run()
+    await door.ask("POST", f"/v1/runs/{run_id}/stop")
+    await door.reaches(run_id, "stopping")
+    status, refused = await door.ask("POST", f"/v1/runs/{run_id}/steer", {"text": "x"})
+    assert (status, refused["error"]["code"]) == (409, "run_not_accepting_steer")
+    gate.open()
+    await door.reaches(run_id, "cancelled")
+
+
 # --- whose
 
 
