@@ -182,15 +182,17 @@ class McpDoor:
 
     @operation("mcp", reply=dict[str, Any], public=True)
     async def metadata(self, request: web.Request) -> web.Response:
-        """Protected resource metadata (RFC 9728): tokens come from this server's operator, in a header."""
-        return reply(
-            {
-                "resource": f"{self._base(request)}{PATH}",
-                "resource_name": "Hermes Agent",
-                "bearer_methods_supported": ["header"],
-                "scopes_supported": ["read", "run", "approve"],
-            }
-        )
+        """Protected resource metadata (RFC 9728). Tokens come from this server's operator, or from the issuer of JSON
+        Web Tokens that it was told of."""
+        about: dict[str, Any] = {
+            "resource": f"{self._base(request)}{PATH}",
+            "resource_name": "Hermes Agent",
+            "bearer_methods_supported": ["header"],
+            "scopes_supported": ["read", "run", "approve"],
+        }
+        if self._server.settings.jwt_issuer:
+            about["authorization_servers"] = [self._server.settings.jwt_issuer]
+        return reply(about)
 
     def _base(self, request: web.Request) -> str:
         return self._server.settings.public_url or f"{request.scheme}://{request.host}"
