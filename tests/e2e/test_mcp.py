@@ -212,7 +212,8 @@ async def test_steering_and_stopping(gateway: Gateway, model: GatedModel) -> Non
         assert (await told(session, "stop", thread=thread))["stopped"] is False
 
 
-async def test_twenty_sessions_at_once(gateway: Gateway) -> None:
+async def test_twenty_sessions_at_once(make_gateway: Callable[..., Gateway]) -> None:
+    gateway = make_gateway(agui={"max_turns_per_principal": 20})
     async with AsyncExitStack() as stack:
         sessions = [await stack.enter_async_context(over_http(gateway)) for _ in range(20)]
         words = [unique("w") for _ in sessions]
