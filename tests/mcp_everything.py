@@ -19,7 +19,7 @@ from aiohttp import web
 from agui_adapter.auth import check_host, check_origin
 from agui_adapter.config import load
 from agui_adapter.mcp_door import bridge, sdk
-from agui_adapter.session import Principal
+from agui_adapter.principal import Principal
 
 Json = dict[str, Any]
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="

@@ -26,9 +26,9 @@ from aiohttp import web
 from ..errors import AguiError
 from ..limits import check_depth
 from ..operation import operation
+from ..principal import Principal
 from ..problems import error_response
 from ..replies import reply
-from ..session import Principal
 
 if TYPE_CHECKING:
     from ..server import Server
