@@ -33,7 +33,7 @@ demo: $(VENV)/.demo console
 test: $(VENV)/.dev js console
 	$(PYTEST) -m "not slow" $(TESTS)
 
-test-all: $(VENV)/.dev js console copilotkit
+test-all: $(VENV)/.dev js console copilotkit mcpjs
 	$(PYTEST) $(TESTS)
 
 # Environments of their own, made when first asked for: about 400 MB and some minutes each.
@@ -53,7 +53,7 @@ bench: $(VENV)/.bench
 web: agui_adapter/web/index.html
 
 clean:
-	rm -rf $(VENV) .bench .compat agui_adapter/web web/node_modules tests/js/node_modules tests/rest_js/node_modules tests/copilotkit/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench .compat agui_adapter/web web/node_modules tests/js/node_modules tests/rest_js/node_modules tests/copilotkit/node_modules tests/mcpjs/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # --- setting up ---
@@ -114,4 +114,14 @@ copilotkit:
 
 tests/copilotkit/node_modules/.stamp: tests/copilotkit/package-lock.json
 	npm ci --prefix tests/copilotkit --no-audit --no-fund
+	@touch $@
+
+# MCP's conformance suite, inspector and TypeScript client, and the Node 22 that the suite wants: about 320 MB.
+.PHONY: mcpjs
+mcpjs:
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory tests/mcpjs/node_modules/.stamp; \
+		else echo "npm is missing: the tests with MCP's own programs will be skipped" >&2; fi
+
+tests/mcpjs/node_modules/.stamp: tests/mcpjs/package-lock.json
+	npm ci --prefix tests/mcpjs --no-audit --no-fund
 	@touch $@
