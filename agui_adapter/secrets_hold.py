@@ -58,8 +58,8 @@ class SecretsHold:
         if not self.held:
             line = self._line + delta
             if not (_SIGNS.search(delta) and (delta[-1] == "-" or _suspicious(line[-len(delta) - _NEAR :]))):
-                word = _WORD.search(line, max(0, len(line) - 16))
-                if word is None or word[0] not in _BEGUN:
+                last = _WORD.search(line, max(0, len(line) - 16))
+                if last is None or last[0] not in _BEGUN:
                     self._line = line.rpartition("\n")[2][-_CONTEXT:] if "\n" in delta else line[-_CONTEXT:]
                     return delta
         text, self.held, shown = self.held + delta, "", []
