@@ -8,11 +8,24 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import completion, cpu, delay, fanout, first_text, memory, parked, peers, plots, profile, rate, share
+from . import completion, console, cpu, delay, fanout, first_text, memory, parked, peers, plots, profile, rate, share
 from .report import Table, bounds_of, machine, section, today, write
 from .rig import Rig
 
-_PARTS = ("first-text", "completion", "profile", "delay", "rate", "share", "parked", "memory", "cpu", "fanout", "peers")
+_PARTS = (
+    "first-text",
+    "completion",
+    "profile",
+    "delay",
+    "rate",
+    "share",
+    "parked",
+    "memory",
+    "console",
+    "cpu",
+    "fanout",
+    "peers",
+)
 _ALONE = {"cpu", "fanout", "peers"}  # need no gateway
 
 
@@ -72,6 +85,12 @@ def _tables(quick: bool, parts: tuple[str, ...] | list[str]) -> Iterator[Table]:
         if "memory" in parts:
             _say("memory")
             yield memory.measure(rig, streams=20 if quick else 200, parked=4 if quick else 64)
+        if "console" in parts:
+            if reason := console.missing():
+                _say(f"the web console is left out: {reason}")
+            else:
+                _say("the web console")
+                yield console.measure(rig, *((300, 2, 40, 1) if quick else (5000, 4, 2000, 5)))
     # The gateway has ended by now: nothing else of ours runs while CPU time is counted.
     if "cpu" in parts:
         _say("CPU per delta")

@@ -78,6 +78,9 @@ export function newId(prefix: string): string {
   return `${prefix}-${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }
 
+/** A token of this browser's own making: a device, which the operator lets in by its pairing code. */
+export const newToken = () => `${newId("browser")}${newId("")}`;
+
 export const said = (error: unknown) => (error instanceof Error ? error.message : String(error));
 
 export type ThreadSummary = {

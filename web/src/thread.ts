@@ -137,6 +137,7 @@ export class OpenThread {
       stopping: false,
       ...this.told(told.messages),
     });
+    requestAnimationFrame(() => setTimeout(() => performance.mark("thread shown"))); // drawn: for the bench
     this.changed();
     agent.subscribe({
       onMessagesChanged: ({ messages }) => this.set({ messages: [...messages], ...this.told(messages) }),
@@ -240,6 +241,7 @@ export class OpenThread {
   /** Say something: a new run, or, while a turn runs, a word to it. Throws ApiError when it was not taken. */
   async say(content: string | unknown[]): Promise<void> {
     const { running, asked } = this.now;
+    if (typeof content === "string" && content.trim() === "/stop") return this.stop();
     const command = typeof content === "string" && content.trimStart().startsWith("/");
     if (running && !asked.length && typeof content === "string" && !command) return this.steer(content);
     await this.start([], { id: newId("msg"), role: "user", content } as Message);

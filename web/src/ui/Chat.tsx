@@ -46,7 +46,15 @@ export function Chat() {
     // The kit never holds a message back: while a turn runs, one is a word to it (`OpenThread.say`).
     isRunning: false,
     isDisabled: thread.readOnly,
-    onNew: (message: AppendMessage) => take(thread.say(partsOf(message))),
+    onNew: async (message: AppendMessage) => {
+      try {
+        await thread.say(partsOf(message));
+      } catch (error) {
+        thread.fail(error);
+        const { composer } = runtime.thread;
+        if (!composer.getState().text) composer.setText(textOf(message)); // it was not taken: nothing is lost
+      }
+    },
     onEdit: (message: AppendMessage) => take(thread.again(message.sourceId ?? "", textOf(message))),
     onReload: (parentId) => take(thread.again(parentId ?? "")),
     adapters: { attachments: useMemo(() => attachments((error) => thread.fail(error)), [thread]) },

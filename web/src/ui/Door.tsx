@@ -1,6 +1,6 @@
 /** Before the console: a token is needed, or this device is not known yet and must be paired. */
 import { type FormEvent, useEffect, useState } from "react";
-import { hasToken, newId, said, stream } from "../api";
+import { hasToken, newId, newToken, said, stream } from "../api";
 import { enter, signIn, useConsole } from "../console";
 import { readRun } from "../feed";
 import { Markdown } from "./Markdown";
@@ -46,9 +46,14 @@ export function SignIn() {
             {problem}
           </p>
         )}
-        <button type="submit" className="primary" disabled={!token.trim()}>
-          Sign in
-        </button>
+        <p className="row">
+          <button type="submit" className="primary" disabled={!token.trim()}>
+            Sign in
+          </button>
+          <button type="button" className="quiet" onClick={() => void signIn(newToken(), true)}>
+            Pair this browser instead
+          </button>
+        </p>
       </form>
     </Door>
   );
