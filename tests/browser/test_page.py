@@ -138,7 +138,10 @@ def test_on_a_phone_the_list_is_a_drawer_and_nothing_overflows(
     phone = browser.new_context(viewport={"width": 360, "height": 640}, has_touch=True, reduced_motion="reduce")
     phone.set_default_timeout(30_000)
     word = "w" * 300
-    console = talked(open_page, f"{word} `{word}`", into=phone)
+    console = open_page(into=phone)
+    console.say(script({"text": f"{word} `{word}`"}))
+    console.sees(word)
+    console.idle()
     page = console.page
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate(
@@ -177,7 +180,7 @@ def watched(model: GatedModel) -> Any:
     gateway = Gateway(model, **wire_platform.options(env={"AGUI_API_KEY": KEY}, agui=agui))
     wires = wire_platform.install(gateway)
     with gateway:
-        yield gateway, wires["wireplain"]
+        yield gateway, wires["wirelive"]
 
 
 def signed_in(open_page: Open, gateway: Gateway, watch: Watch) -> Console:
@@ -214,7 +217,7 @@ def test_another_platforms_session_is_watched_and_branched(
     console = signed_in(open_page, gateway, watch)
     page = console.page
     page.locator(".watched summary").click()
-    page.locator(".watched a", has_text="wireplain").first.click()
+    page.locator(".watched a", has_text="wirelive").first.click()
     console.sees("On the other")
     page.get_by_text("Watching").wait_for()
     assert page.get_by_role("combobox", name="Message").count() == 0

@@ -81,6 +81,16 @@ export function newId(prefix: string): string {
 /** A token of this browser's own making: a device, which the operator lets in by its pairing code. */
 export const newToken = () => `${newId("browser")}${newId("")}`;
 
+/** An address of this server as a path; empty for one of elsewhere, which the page never loads by itself. */
+export function here(address: string | undefined): string {
+  try {
+    const url = new URL(address ?? "", location.href);
+    return address && url.origin === location.origin ? url.pathname + url.search : "";
+  } catch {
+    return "";
+  }
+}
+
 export const said = (error: unknown) => (error instanceof Error ? error.message : String(error));
 
 export type ThreadSummary = {

@@ -49,7 +49,9 @@ type Facts = {
 
 function Header({ drawer, onDrawer, inspecting, onInspect }: HeaderProps) {
   const thread = useOpenThread();
-  const title = useThread((state) => state.title);
+  const told = useThread((state) => state.title);
+  const listed = useConsole((state) => state.threads.find((one) => one.threadId === thread.id)?.title);
+  const title = (!thread.readOnly && listed) || told; // another window may have renamed it
   const connected = useThread((state) => state.connected);
   const last = useThread((state) => state.usage);
   const facts = useThread((state) => (state.state as { hermes?: Facts } | null)?.hermes);

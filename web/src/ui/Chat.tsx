@@ -169,11 +169,11 @@ function EditMessage() {
 
 function AssistantMessage() {
   const thread = useOpenThread();
-  const running = useThread((state) => state.running);
+  const active = useThread((state) => state.running || state.asked.length > 0);
   return (
     <MessagePrimitive.Root className="message assistant" data-role="assistant">
       <MessagePrimitive.Parts components={PARTS} />
-      {!running && (
+      {!active && (
         <div className="actions">
           {!thread.readOnly && <ActionBarPrimitive.Reload className="quiet">Regenerate</ActionBarPrimitive.Reload>}
           <ActionBarPrimitive.Copy className="quiet">Copy</ActionBarPrimitive.Copy>

@@ -3,6 +3,7 @@ import { fromMarkdown } from "mdast-util-from-markdown";
 import { type ReactNode, memo, useDeferredValue, useEffect, useRef, useState } from "react";
 import ReactMarkdown, { type Components } from "react-markdown";
 import remarkGfm from "remark-gfm";
+import { here } from "../api";
 import { CopyButton } from "./bits";
 
 const MAX_HIGHLIGHTED = 20_000;
@@ -46,18 +47,16 @@ const Block = memo(function Block({ text }: { text: string }) {
 
 const PLUGINS = [remarkGfm];
 
-/** A picture is shown from this server only: another one would learn that the page was read. */
-const here = (address: string | undefined) => Boolean(address && /^\/(?!\/)/.test(address));
-
 const COMPONENTS: Components = {
   a: ({ href, children }) => (
     <a href={href} target="_blank" rel="noreferrer noopener">
       {children}
     </a>
   ),
+  // A picture is shown from this server only: another one would learn that the page was read.
   img: ({ src, alt }) =>
     here(src as string) ? (
-      <img src={src as string} alt={alt ?? ""} loading="lazy" />
+      <img src={here(src as string)} alt={alt ?? ""} loading="lazy" />
     ) : (
       <a href={src as string} target="_blank" rel="noreferrer noopener">
         {alt || (src as string)}

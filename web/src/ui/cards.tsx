@@ -1,6 +1,7 @@
 /** What stands in an answer beside text: tool calls, subagents, attachments, notices. */
 import type { DataMessagePartProps, ReasoningMessagePartProps, ToolCallMessagePartProps } from "@assistant-ui/react";
 import { type FormEvent, useState } from "react";
+import { here } from "../api";
 import { useOpenThread, useThread } from "../context";
 import type { CallFacts, InnerCall, Media } from "../parts";
 import type { Notice } from "../thread";
@@ -202,8 +203,8 @@ export function SubagentCard({ data }: DataMessagePartProps<SubagentFacts>) {
 type FileFacts = { url: string; name: string; mimeType: string; size: number; kind: string; caption?: string };
 
 export function AttachmentCard({ data }: DataMessagePartProps<FileFacts>) {
-  const address = /^\/files\//.test(data.url) ? data.url : undefined;
-  const link = address ?? data.url;
+  const address = here(data.url);
+  const link = address || data.url;
   return (
     <figure className="attachment">
       {data.kind === "image" && address && <img src={address} alt={data.caption || data.name} />}
@@ -261,11 +262,5 @@ function addressOf(media: Media): string {
   const { source } = media;
   if (!source) return "";
   if (source.type === "data") return `data:${source.mimeType ?? ""};base64,${source.value}`;
-  if (source.type !== "url") return "";
-  try {
-    const url = new URL(source.value, location.href);
-    return url.origin === location.origin ? url.pathname + url.search : "";
-  } catch {
-    return "";
-  }
+  return source.type === "url" ? here(source.value) : "";
 }

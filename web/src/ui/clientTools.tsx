@@ -51,19 +51,19 @@ export function Chart({ args, asked }: { args: unknown; asked?: Asked }) {
     <figure className="card chart" data-tool="show_chart">
       <figcaption>{title}</figcaption>
       <svg
-        viewBox={`0 0 600 ${bars.length * 34}`}
+        viewBox={`0 0 420 ${bars.length * 34}`}
         role="img"
         aria-label={`${title}: ${bars.map((bar) => `${bar.label} ${bar.value}`).join(", ")}`}
       >
         {bars.map((bar, index) => {
-          const width = Math.max(2, (Math.abs(bar.value) / most) * 350);
+          const width = Math.max(2, (Math.abs(bar.value) / most) * 230);
           return (
             <g key={index} transform={`translate(0 ${index * 34})`}>
-              <text x="140" y="21" textAnchor="end">
-                {bar.label.length > 18 ? `${bar.label.slice(0, 17)}…` : bar.label}
+              <text x="112" y="21" textAnchor="end">
+                {bar.label.length > 14 ? `${bar.label.slice(0, 13)}…` : bar.label}
               </text>
-              <rect x="150" y="5" width={width} height="24" rx="4" />
-              <text x={158 + width} y="21">
+              <rect x="122" y="5" width={width} height="24" rx="4" />
+              <text x={130 + width} y="21">
                 {bar.value}
               </text>
             </g>
