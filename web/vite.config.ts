@@ -34,8 +34,10 @@ export default defineConfig({
     modulePreload: { polyfill: false }, // it is an inline script
     chunkSizeWarningLimit: 1200,
   },
-  // `npm run dev` beside a running gateway: set agui.cors_origins to this page's origin, or use the built console.
+  // `npm run dev` beside a running gateway, which sees this page's own address (`changeOrigin`) and so one origin.
   server: {
-    proxy: Object.fromEntries(["/agui", "/files", "/health"].map((path) => [path, "http://127.0.0.1:8650"])),
+    proxy: Object.fromEntries(
+      ["/agui", "/files", "/health"].map((path) => [path, { target: "http://127.0.0.1:8650", changeOrigin: false }]),
+    ),
   },
 });

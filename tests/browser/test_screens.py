@@ -65,7 +65,10 @@ class ShownModel(GatedModel):
 
     def _answer(self, body: dict[str, Any], size: int) -> wire.Answer:
         def asked(message: dict[str, Any]) -> dict[str, Any]:
-            steps = SAID.get(str(message.get("content"))) if message.get("role") == "user" else None
+            if message.get("role") != "user":
+                return message
+            said = str(message.get("content"))  # Hermes adds a note to a home's first message
+            steps = next((steps for question, steps in SAID.items() if question in said), None)
             return message | {"content": script(*steps)} if steps else message
 
         return super()._answer(body | {"messages": [asked(one) for one in body["messages"]]}, size)
