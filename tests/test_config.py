@@ -114,6 +114,8 @@ class TestRefusals:
             ("proxy_user_header", "X User", "a header's name"),
             ("proxy_user_header", "Authorization", "a header's name"),
             ("jwt_keys", "http://id.example/jwks", "a file, or an address"),
+            ("mcp_tools", ["ask", "delete"], "a list of tools out of ask, start, status"),
+            ("mcp_max_sessions", 0, "from 1 to 10000"),
             ("reasoning", "some", "full, summary or off"),
             ("long_tool_seconds", -1, "seconds from 0 (never)"),
             ("allow_overrides", ["model", "api_key"], "a list of names out of model, reasoning_effort"),

@@ -54,7 +54,8 @@ class Relay:
     async def run(self, incoming: AsyncIterator[Json]) -> None:
         """Until the client has no more to say; then the session is ended."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=_QUIET_SECONDS)
-        connector = aiohttp.TCPConnector(limit=0)
+        # A connection for each message: on one that was kept nobody could tell whether a call arrived before it broke.
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as self._http:
             try:
                 async for message in incoming:
@@ -133,10 +134,8 @@ class Relay:
             try:
                 response = await self._http.post(self._url, data=data, headers=self._headers | self._about(message))
                 break
-            except (aiohttp.ClientConnectorError, aiohttp.ServerDisconnectedError) as error:
-                # Nothing was sent, or the gateway is just ending: a request that ran would have had its headers.
-                sent = not isinstance(error, aiohttp.ClientConnectorError)
-                if sent or asyncio.get_running_loop().time() >= deadline:
+            except aiohttp.ClientConnectorError:  # nothing was sent
+                if asyncio.get_running_loop().time() >= deadline:
                     raise _Problem(
                         f"No Hermes gateway answers at {self._where}. Start it with `hermes gateway`, then try again."
                     ) from None
