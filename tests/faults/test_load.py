@@ -109,6 +109,7 @@ class Load:
 @pytest.mark.timeout(SECONDS + 900)
 async def test_nothing_grows(make_gateway: Callable[..., Gateway]) -> None:
     agui = {"max_parked_per_principal": PARKED, "turn_ttl_seconds": 30, "heartbeat_seconds": HEARTBEAT}
+    agui |= {"client_tool_timeout_seconds": 0}  # those that wait do so to the end
     options = FAULTY_OPTIONS | {"config": {"agent": {"api_max_retries": 2}}, "toolsets": ("terminal", "clarify")}
     gateway = make_gateway(agui=agui, **options)
     load = Load(gateway)
