@@ -272,6 +272,7 @@ async def test_what_is_no_run(door: Client) -> None:
         ({"input": [{"role": "assistant", "content": "x"}]}, 400, "no_input"),
         ({"input": "x", "session_id": ""}, 422, "invalid_input"),
         ({"input": "x", "conversation_history": [1]}, 422, "invalid_input"),
+        ({"input": "x", "previous_response_id": "resp_1"}, 422, "invalid_input"),
     ):
         got, told_error = await door.ask("POST", "/v1/runs", body)
         assert (got, told_error["error"]["code"]) == (status, code), body

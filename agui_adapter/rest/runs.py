@@ -166,6 +166,9 @@ class RunRoutes:
 
     async def _ask(self, asked: m.RunCreate, body: dict[str, Any]) -> Ask:
         settings = self._server.settings
+        if body.get("previous_response_id") is not None:  # left out, the run would know nothing of it
+            message = "previous_response_id is for /v1/responses; name a session_id or send conversation_history."
+            raise AguiError(422, "invalid_input", message, members={"param": "previous_response_id"})
         options = read_options(body, allowed=settings.allow_overrides, agent=settings.rest_model)
         asks: list[Any] = asked.input if isinstance(asked.input, list) else [{"role": "user", "content": asked.input}]
         said = read_messages(
