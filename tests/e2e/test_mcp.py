@@ -16,7 +16,7 @@ import pytest
 from agui_adapter.demo.gateway import Gateway
 from tests.e2e.asking import deletes, victim
 from tests.e2e.attach import Watcher
-from tests.e2e.helpers import Chat, GatedModel, call, script, unique
+from tests.e2e.helpers import DEADLINE, Chat, GatedModel, call, script, unique
 from tests.scripted import until
 
 mcp = pytest.importorskip("mcp")
@@ -142,16 +142,10 @@ async def test_cancelling_keeps_the_next_tool_from_running(gateway: Gateway, mod
         await until(lambda: model.reached(gate))
         cancelled = types.CancelledNotification(params=types.CancelledNotificationParams(requestId=number))
         await session.send_notification(types.ClientNotification(cancelled))
-        await until(lambda: _is_over(gateway, thread))
+        assert (await told(session, "wait", thread=thread, timeout=DEADLINE))["status"] == "stopped"
         model.open_gate(gate)
-        assert (await told(session, "status", thread=thread))["status"] == "stopped"
         asking.cancel()
     assert not mark.exists()
-
-
-def _is_over(gateway: Gateway, thread: str) -> bool:
-    found = httpx.get(f"{gateway.url}/agui/threads/{thread}", trust_env=False)
-    return found.status_code == 200 and found.json()["status"] == "idle"
 
 
 async def test_a_tool_slower_than_the_clients_patience(gateway: Gateway, model: GatedModel) -> None:
