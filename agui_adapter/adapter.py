@@ -545,7 +545,7 @@ class AguiAdapter(FileSender):
             logger.exception("agui: the end of a turn was not told in full")
             cycle.tap.stop()
         cycle.turn.thread.end(cycle.turn, outcome, code, redact(message) if message else "")
-        if record:
+        if record and not cycle.turn.thread.passing:  # of such a one nothing is read later
             self.archive.record(cycle.turn, outcome)
             if self._server is not None and self._server.metrics is not None:
                 self._server.metrics.turn_ended(cycle.turn, outcome, code)

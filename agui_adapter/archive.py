@@ -78,6 +78,9 @@ class Archive:
 
     async def load(self, thread: Thread) -> None:
         """Before the first use of a thread in this process: what was accepted, told and recorded before."""
+        if thread.passing and not thread.loaded:  # it is new, and nobody comes back to it
+            thread.document.reserved = self.reserved
+            thread.loaded = True
         if not thread.loaded:
             await self.run(lambda: self._load(thread))
 
@@ -366,7 +369,8 @@ class Archive:
         def work() -> None:
             if thread.passing:
                 self.store.add_passing(thread.chat_id, self.key_of(thread))
-            elif not thread.hidden:
+                return
+            if not thread.hidden:
                 self.store.touch_thread(thread.chat_id, thread.principal.id, thread.thread_id)
             self.store.begin_turn(turn.id, thread.chat_id, turn.inputs, run_id)
             self.store.set_system(thread.chat_id, thread.system)
