@@ -53,7 +53,7 @@ bench: $(VENV)/.bench
 web: agui_adapter/web/index.html
 
 clean:
-	rm -rf $(VENV) .bench .compat agui_adapter/web web/node_modules tests/js/node_modules tests/rest_js/node_modules tests/copilotkit/node_modules tests/mcpjs/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench .compat agui_adapter/web web/node_modules examples/*/node_modules tests/js/node_modules tests/rest_js/node_modules tests/copilotkit/node_modules tests/mcpjs/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # --- setting up ---
@@ -85,10 +85,12 @@ $(VENV)/.bench: $(VENV)/.dev
 .PHONY: js copilotkit
 js:
 	@if command -v npm >/dev/null && [ -e tests/js/package-lock.json ]; then \
-		$(MAKE) --no-print-directory tests/js/node_modules/.stamp tests/rest_js/node_modules/.stamp; \
+		$(MAKE) --no-print-directory tests/js/node_modules/.stamp tests/rest_js/node_modules/.stamp \
+			examples/minimal/node_modules/.stamp; \
 		else echo "npm is missing: the tests with the official clients in Node will be skipped" >&2; fi
 
-tests/js/node_modules/.stamp tests/rest_js/node_modules/.stamp: %/node_modules/.stamp: %/package-lock.json
+NODE_STAMPS := $(addsuffix /node_modules/.stamp,tests/js tests/rest_js tests/copilotkit examples/minimal examples/copilotkit)
+$(NODE_STAMPS): %/node_modules/.stamp: %/package-lock.json
 	npm ci --prefix $* --no-audit --no-fund
 	@touch $@
 
@@ -107,14 +109,11 @@ web/node_modules/.stamp: web/package-lock.json
 	npm ci --prefix web --no-audit --no-fund --ignore-scripts
 	@touch $@
 
-# About 280 MB, for `test-all` alone.
+# Some hundred MB each, for `test-all` alone.
 copilotkit:
-	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory tests/copilotkit/node_modules/.stamp; \
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory tests/copilotkit/node_modules/.stamp \
+			examples/copilotkit/node_modules/.stamp; \
 		else echo "npm is missing: the tests with CopilotKit will be skipped" >&2; fi
-
-tests/copilotkit/node_modules/.stamp: tests/copilotkit/package-lock.json
-	npm ci --prefix tests/copilotkit --no-audit --no-fund
-	@touch $@
 
 # MCP's conformance suite, inspector and TypeScript client, and the Node 22 that the suite wants: about 320 MB.
 .PHONY: mcpjs
