@@ -98,14 +98,15 @@ def test_the_minimal_page(context: Any, gateway: Gateway, serve: Callable[..., s
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("way", ["", "?direct"])
 def test_copilotkit(context: Any, gateway: Gateway, model: GatedModel, serve: Callable[..., str], way: str) -> None:
     """A front-end tool, an approval and shared state, through CopilotKit's runtime and without it."""
     url = serve(installed("copilotkit"), gateway, "node", "start.mjs")
     page = context.new_page()
-    page.goto(f"{url}/{way}")
+    page.goto(f"{url}/{way}", wait_until="commit")
     box = page.locator("textarea")
-    box.wait_for(timeout=120_000)  # the development server bundles CopilotKit first
+    box.wait_for(timeout=240_000)  # the development server bundles CopilotKit first
 
     def say(text: str) -> None:
         box.fill(text)
