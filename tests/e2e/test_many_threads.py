@@ -13,7 +13,7 @@ import pytest
 from agui_adapter.demo.gateway import Gateway
 from tests.e2e.helpers import Chat, script
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # 500 turns, on a slow machine too
 
 THREADS = 500
 # What Hermes itself keeps of a session (its cached agent, with tools and client) is the most of it; what is ours of an
