@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 
 import pytest
@@ -69,11 +68,9 @@ def test_nothing_of_one_reaches_another(make_gateway: Callable[..., Gateway]) ->
         for seen in (told["before"], told["after"]):
             assert seen["HERMES_SESSION_CHAT_ID"] == chat.chat_id and chat.chat_id in seen["HERMES_SESSION_KEY"]
             assert seen["HERMES_SESSION_USER_ID"] in ("", chat.principal)
-        # Hermes itself leaves one there (agent_init.py, conversation_compression.py), for its command line.
+        # Hermes 0.19 itself leaves the newest session's id there (session_context.py, set_current_session_id), and a
+        # command of another turn may find it: an id and nothing more (SECURITY.md).
         assert told["word"] == word and told["environ"].keys() <= {"HERMES_SESSION_ID"}
-        (session,) = chat.sessions()
-        shell_ids = re.findall(r"HERMES_SESSION_ID=(\w+)", results[f"shell-{word}"])
-        assert set(shell_ids) <= {session}, "a command of the agent's has its own session's"
         everything = run.raw.decode()
         assert not [other for other in ids if other != chat.chat_id and other in everything]
         assert not [other for other in words if other != word and other in everything]
