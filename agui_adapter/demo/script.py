@@ -15,7 +15,7 @@ Message = Mapping[str, Any]
 
 # User-role messages that Hermes itself appends inside a turn to make the model go on (agent/conversation_loop.py).
 # They continue the turn, so the script of the user's own message stays in force.
-_NUDGES = ("[System:", "You just executed tool calls but returned an")
+_NUDGES = ("[System:", "You just executed tool calls but returned an", "[OUT-OF-BAND USER MESSAGE")
 
 
 class ScriptError(ValueError):

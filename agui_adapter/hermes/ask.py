@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from inspect import signature
 from typing import Any
 
 from ..requests import DENY, Answer, Pending, Requests, new_id
@@ -90,7 +91,8 @@ def approval_asked(requests: Requests, turn: Turn, facts: dict[str, Any], call_i
 
 
 def _settle(entry: Any, choice: str, reason: str) -> None:
-    entry.reason = reason or None
+    if hasattr(entry, "reason"):  # before 0.18 the model is not told why
+        entry.reason = reason or None
     entry.result = choice
     entry.event.set()
 
@@ -195,7 +197,8 @@ def resolve_oldest(session_key: str, choice: str, reason: str) -> bool:
     """Hermes's own first in, first out answer, for a question that could not be bound. Any thread."""
     from tools.approval import resolve_gateway_approval
 
-    return bool(resolve_gateway_approval(session_key, choice, reason=reason or None))
+    why = {"reason": reason} if reason and "reason" in signature(resolve_gateway_approval).parameters else {}
+    return bool(resolve_gateway_approval(session_key, choice, **why))
 
 
 # -- slash confirmations -------------------------------------------------------------------------------------------
