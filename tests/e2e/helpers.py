@@ -367,6 +367,10 @@ class Chat:
 
     def sessions(self) -> list[str]:
         """Ids of the Hermes sessions of this thread, oldest first."""
+        index = self.gateway.home / "sessions" / "sessions.json"
+        if not query(self.gateway, "SELECT 1 FROM pragma_table_info('sessions') WHERE name = 'chat_id'"):
+            told = json.loads(index.read_text()) if index.exists() else {}  # before Hermes 0.18
+            return [one["session_id"] for key, one in told.items() if key.endswith(f":{self.chat_id}")]
         rows = query(self.gateway, "SELECT id FROM sessions WHERE chat_id = ? ORDER BY started_at", self.chat_id)
         return [row[0] for row in rows]
 
