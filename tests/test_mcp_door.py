@@ -211,8 +211,8 @@ class TestWork:
 
     async def test_files(self, adapter: ScriptedAdapter, client: Wire) -> None:
         files = [{"name": "a.txt", "text": "the secret word is plum"}]
-        await client.ok("ask", message="Read it", files=files)
-        assert "plum" in adapter.submitted[0].text
+        told = [await client.ok("ask", message="Read it", files=files, idempotency_key="k") for _ in range(2)]
+        assert "plum" in adapter.submitted[0].text and told[0]["turn"] == told[1]["turn"]
         wrong = await client.call("ask", message="x", files=[{"name": "a.txt"}])
         assert wrong["isError"] and "one of data, text and url" in wrong["content"][0]["text"]
 

@@ -5,12 +5,15 @@ Results are structured content with the same in words beside it, for clients tha
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from ..door import Ask, Reader, new_id
 from ..errors import AguiError
@@ -84,23 +87,32 @@ class Tool:
 # -- giving it work ----------------------------------------------------------------------------------------------
 
 
-async def _ask(desk: Desk, call: Call, given: inputs.AskInput) -> Json:
-    principal = call.caller.principal
+async def _opened(desk: Desk, call: Call, given: inputs.Task) -> Reader:
+    principal, ask = call.caller.principal, _task(given)
     thread = given.thread or f"mcp-{uuid.uuid4().hex[:12]}"
-    reader = await desk.open(principal, thread, _task(given), given.idempotency_key)
+    try:
+        return await desk.open(principal, thread, ask, given.idempotency_key)
+    except asyncio.CancelledError:
+        if not call.left and not desk.adapter.closing:
+            with anyio.CancelScope(shield=True):
+                await desk.withdraw(principal, thread, ask.messages[0]["id"])
+        raise
+
+
+async def _ask(desk: Desk, call: Call, given: inputs.AskInput) -> Json:
+    reader = await _opened(desk, call, given)
     return await _followed(desk, call, reader, given.timeout)
 
 
 async def _start(desk: Desk, call: Call, given: inputs.StartInput) -> Json:
-    thread = given.thread or f"mcp-{uuid.uuid4().hex[:12]}"
-    reader = await desk.open(call.caller.principal, thread, _task(given), given.idempotency_key)
+    reader = await _opened(desk, call, given)
     desk.hold(reader.turn)
     return _ended(desk, _now(desk, reader, reader.turn.log.last))
 
 
 def _task(given: inputs.Task) -> Ask:
     if not given.files:
-        return Ask(given.message, inline=True)
+        return Ask(messages=[{"id": new_id("user"), "role": "user", "content": given.message}], inline=True)
     parts: list[Json] = [{"type": "text", "text": given.message}]
     for file in given.files:
         content = [one for one in (file.data, file.text, file.url) if one]
