@@ -471,7 +471,7 @@ def test_who_answered_is_logged(make_gateway: Callable[..., Gateway]) -> None:
 
 def test_leaving_at_any_moment_leaves_no_stuck_turn(gateway: Gateway) -> None:
     """A turn that was accepted is processed, though its client left in that very moment."""
-    chats = [Chat(gateway) for _ in range(24)]
+    chats = [Chat(gateway) for _ in range(14)]  # fewer than one caller may have at once
     for number, chat in enumerate(chats):
         run = chat.start(f"count to {number}")
         time.sleep(number * 0.004)
