@@ -246,6 +246,8 @@ class AguiAdapter(FileSender):
         assert self.settings is not None
         if self.settings.retention_days:
             self.archive.prune(self.settings.retention_days, self._in_use)
+        else:
+            self.archive.store.prune()
 
     def _in_use(self, chat_id: str) -> bool:
         thread = self.threads.by_chat(chat_id)

@@ -215,19 +215,25 @@ class Door:
             return Prepared()
 
         texts = [text_of(message["content"]) for message in messages]
-        turn, position, _ = await open_turn(
-            adapter,
-            thread,
-            "\n\n".join(text for text in texts if text.strip()),
-            prepare=prepare,
-            context=ask.context,
-            ids=[message["id"] for message in messages],
-            inputs=messages,
-            run_id=ask.run_id or new_id("run"),
-            client_tools=ask.tools,
-            commands=principal if ask.commands else False,
-        )
-        if position == 0:
+        try:
+            turn, position, prepared = await open_turn(
+                adapter,
+                thread,
+                "\n\n".join(text for text in texts if text.strip()),
+                prepare=prepare,
+                context=ask.context,
+                ids=[message["id"] for message in messages],
+                inputs=messages,
+                run_id=ask.run_id or new_id("run"),
+                client_tools=ask.tools,
+                commands=principal if ask.commands else False,
+            )
+        except BaseException:
+            if thread_id is None and ask.history:  # nobody can name it: what was written of it goes
+                adapter.threads.drop(thread)
+                adapter.archive.put_away(thread)
+            raise
+        if not prepared.steered:
             turn.overrides, turn.inline, turn.memory = ask.overrides, ask.inline, ask.memory
             if ask.one_shot:
                 adapter.one_shot(turn)

@@ -85,6 +85,11 @@ class EventLog:
         return self._closed
 
     @property
+    def whole(self) -> bool:
+        """False once events were merged: who counted them before counts others now."""
+        return len(self._ends) == self._last
+
+    @property
     def size(self) -> int:
         """Bytes held, about."""
         return self._bytes

@@ -149,6 +149,7 @@ class Prepared:
     ``base``: the client's messages before the turn, ``complete`` if that is the whole conversation; ``snapshot``: it
     must be told them. ``again``: messages that were taken back with a later one, to be answered with the new input.
     ``state``: the thread's document (None: none), which the client has or, with ``tells_state``, must be told.
+    ``steered``: the text went into a turn that ran already, which may have said nothing yet.
     """
 
     base: Sequence[Message] = ()
@@ -158,6 +159,7 @@ class Prepared:
     again: Sequence[Message] = ()
     state: Any = None
     tells_state: bool = False
+    steered: bool = False
 
 
 async def _nothing() -> Prepared:
@@ -197,7 +199,7 @@ async def open_turn(
     steered = _steer(adapter, thread, text, next(iter(ids), "")) if steers else None
     if steered is not None:
         steered[0].hear(inputs)
-        return *steered, Prepared()
+        return *steered, Prepared(steered=True)
     if thread.lock.locked() and settings.busy == "reject":
         raise _busy()
     adapter.make_room()

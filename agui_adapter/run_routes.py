@@ -150,7 +150,7 @@ class Runs:
                 if error.code == COMMAND_REFUSED:  # the client holds it and would send it again with its next message
                     thread.accept(new.ids)
                 raise
-            base, joins = prepared.base, position > 0
+            base, joins = prepared.base, prepared.steered
             if joins:  # by steering: this client may hold a part of the turn already, or nothing of it
                 base = [message for message in asked.messages if not message["id"].startswith(f"{turn.id}-")]
                 prepared.state, prepared.tells_state = tell_agent(adapter, turn, asked)
@@ -160,7 +160,7 @@ class Runs:
             stream = self._stream(asked.thread_id, turn, segment, whole=joins)
             run = Run(turn, stream, after=position, merge_ms=settings.merge_ms, joins=joins)
             run.first = segment.first
-            if position == 0:
+            if not joins:
                 turn.overrides = asked.forwarded.overrides
                 if asked.forwarded.ignored:
                     names = list(asked.forwarded.ignored)

@@ -394,6 +394,10 @@ class Threads:
     def __len__(self) -> int:
         return len(self._by_chat)
 
+    def is_over(self, turn: Turn, now: float | None = None) -> bool:
+        """Whether the turn has ended so long ago that its log is kept no longer."""
+        return turn.done.is_set() and (time.monotonic() if now is None else now) - turn.finished_at > self._ttl
+
     def sweep(self, now: float, needed: Callable[[Turn], bool] = lambda turn: False) -> list[Turn]:
         """Forget finished turns after their time (returned), and threads with nothing left of any use.
 
@@ -402,8 +406,7 @@ class Threads:
         gone: list[Turn] = []
         for chat_id, thread in list(self._by_chat.items()):
             for turn_id, turn in list(thread.turns.items()):
-                over = turn.done.is_set() and now - turn.finished_at > self._ttl
-                if over and not turn.readers and not needed(turn):
+                if self.is_over(turn, now) and not turn.readers and not needed(turn):
                     del thread.turns[turn_id]
                     gone.append(turn)
             idle = thread.current is None and not thread.turns and not thread.watchers and not thread.lock.locked()

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from .encode import clean
 from .principal import SCOPES, Scope
 
 logger = logging.getLogger("hermes_agui")
@@ -267,6 +268,8 @@ class Store:
                     if self._inode and self._inode != _inode(self._path):
                         raise sqlite3.DatabaseError("its file is gone")
                     return self._execute(self._db, sql, values, many=many)
+                except UnicodeEncodeError:  # half a surrogate pair, from a terminal or a model
+                    values = clean(values)
                 except sqlite3.Error as error:
                     if again or not _lost(error):
                         logger.exception("agui: the store failed")

@@ -243,6 +243,14 @@ class TestWaiting:
         assert (await client.ok("wait", thread=thread))["requests"][0]["id"] == "q2"
         assert (await client.ok("answer", request="q2", text="green"))["text"] == "answered: green"
 
+    async def test_the_result_of_a_client_s_tool(self, adapter: ScriptedAdapter, client: Wire) -> None:
+        adapter.script = [asks(adapter, Request("q3", "client_tool", "Run chart.", "c1")), TurnFinished()]
+        (request,) = (await client.ok("ask", message="x"))["requests"]
+        assert request["answer_with"]["arguments"].keys() == {"request", "text"}
+        wrong = await client.call("answer", request="q3")
+        assert wrong["isError"] and "invalid_answer" in wrong["content"][0]["text"]
+        assert (await client.ok("answer", request="q3", text="a chart"))["text"] == "answered: a chart"
+
     @pytest.mark.parametrize(
         ("reply", "outcome"),
         [
@@ -386,6 +394,20 @@ class TestReading:
         later = await client.ok("events", thread=thread, after=rest["next"], wait=5)
         assert later["events"] and later["next"].split(".")[0] != rest["next"].split(".")[0]
         assert (await client.call("events", thread=thread, after="made.up"))["isError"]
+
+    async def test_events_behind_a_place_that_was_merged(self, served: Any, stack: AsyncExitStack) -> None:
+        adapter, url = await served(log_bytes_per_turn=65536)
+        client, words = await stack.enter_async_context(wire(url)), [f"{n} " for n in range(6000)]
+        gate = Gate()
+        adapter.script = [MessageStart("m1"), *map(MessageChunk, words[:9]), gate, *map(MessageChunk, words[9:])]
+        adapter.script = [*adapter.script, TurnFinished()]
+        thread = (await client.ok("start", message="x"))["thread"]
+        first = await client.ok("events", thread=thread, limit=1, wait=5)
+        gate.open()
+        await client.ok("wait", thread=thread)
+        rest = (await client.ok("events", thread=thread, after=first["next"], limit=500))["events"]
+        assert [one["type"] for one in rest] == ["revised", "text", "end"]
+        assert rest[0]["text"] + rest[1]["text"] == "".join(words)
 
     async def test_resources(self, adapter: ScriptedAdapter, client: Wire) -> None:
         await client.ok("ask", message="x", thread="a/b c")

@@ -20,6 +20,7 @@ from ..run import wait_ready
 from ..session import Principal, Thread, Turn
 from ..store import RunRecord
 from ..stream import Request
+from ..thread_actions import ThreadActions
 
 if TYPE_CHECKING:
     from ..adapter import AguiAdapter
@@ -44,6 +45,7 @@ class Desk:
     def __init__(self, server: Server) -> None:
         self._server = server
         self.door = Door(server.adapter)
+        self.actions = ThreadActions(server)
         self._held: dict[Turn, asyncio.Task[None]] = {}
         self._locks: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()
 

@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..branches import branch as copy_thread
 from ..errors import AguiError
-from ..hermes.actions import Actions
 from ..interrupts import iso
 from ..reconcile import text_of
 from ..session import Principal, Thread, Turn
@@ -68,27 +66,12 @@ def _summary(desk: Desk, told: Json) -> Json:
     }
 
 
-async def branch(desk: Desk, thread: Thread, title: str) -> Json:
+async def branch(desk: Desk, principal: Principal, thread: Thread, title: str) -> Json:
     """Copy a thread into a new one. Raises AguiError 403, and 409 while it runs or has nothing to copy."""
-    adapter, archive = desk.adapter, desk.adapter.archive
-    actions = Actions(adapter.gateway_runner, archive.sessions)
-    if not actions.may(adapter.source_of(thread), "branch"):
-        raise AguiError(403, "not_allowed", "The operator does not let you copy threads (/branch).")
-    turn = thread.current
-    if turn is not None and not adapter.holds_only(turn):
-        raise AguiError(
-            409, "thread_busy", "A task of this thread is running or waiting; `stop` it or `wait` for its end."
-        )
-    new = adapter.threads.get(thread.principal, f"mcp-{uuid.uuid4().hex[:12]}")
-    async with thread.lock, new.lock:
-        source = adapter.source_of(new)
-        try:
-            made = await archive.run(lambda: copy_thread(archive, actions, thread, new, source, title))
-        except LookupError:
-            adapter.threads.drop(new)
-            raise AguiError(409, "nothing_to_branch", "This thread has no conversation to copy yet.") from None
-        new.loaded = False
-    return {"thread": new.thread_id, "title": made, "branched_from": thread.thread_id}
+    desk.actions.check_may(principal, thread, "branch")
+    new_id = f"mcp-{uuid.uuid4().hex[:12]}"
+    made = await desk.actions.branch(thread, new_id, title)
+    return {"thread": new_id, "title": made, "branched_from": thread.thread_id}
 
 
 # -- messages ----------------------------------------------------------------------------------------------------
@@ -155,9 +138,13 @@ async def events(desk: Desk, thread: Thread, after: str, limit: int, wait: float
     told: list[Json] = []
     while True:
         while turn is not None and len(told) < limit:
-            for number, event in turn.log.take(position).events:
+            batch = turn.log.take(position)
+            for number, event in batch.events:
                 position = number
-                _add(desk, told, event)
+                if batch.gap and number == batch.events[0][0] and isinstance(event, MessageChunk):
+                    told.append({"type": "revised", "text": event.text})  # with what the reader has of it already
+                else:
+                    _add(desk, told, event)
                 if len(told) >= limit:
                     break
             later = _following(thread, turn) if turn.log.closed and position >= turn.log.last else None

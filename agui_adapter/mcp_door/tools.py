@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from ..answers import tool_answer
 from ..door import Ask, Reader, new_id
 from ..errors import AguiError
 from ..requests import read_answer
@@ -140,9 +141,12 @@ async def _answer(desk: Desk, call: Call, given: inputs.AnswerInput) -> Json:
         raise AguiError(404, "no_such_request", "You have no such request; `status` of a thread tells what is open.")
     request = pending.request
     if request.kind == "client_tool":
-        payload: Any = {"content": given.text}
-    elif request.kind == "clarify":
-        payload = {"answer": given.text or given.choice}
+        if not given.text:
+            raise AguiError(422, "invalid_answer", "Give the tool's result as `text`. The request stays open.")
+        reader = desk.door.answer([(pending, tool_answer({"content": given.text}))], principal)
+        return await _followed(desk, call, reader, given.timeout)
+    if request.kind == "clarify":
+        payload: Any = {"answer": given.text or given.choice}
     else:
         payload = {"choice": given.choice or given.text, "reason": given.text if given.choice else ""}
     reader = desk.door.answer([(pending, read_answer(request, payload))], principal)
@@ -210,7 +214,7 @@ async def _history(desk: Desk, call: Call, given: inputs.HistoryInput) -> Json:
 
 async def _branch(desk: Desk, call: Call, given: inputs.BranchInput) -> Json:
     thread = await desk.thread(call.caller.principal, given.thread)
-    return _said(await branch(desk, thread, given.title.strip()))
+    return _said(await branch(desk, call.caller.principal, thread, given.title.strip()))
 
 
 # -- results -----------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class Caller:
     def headers(self, ignored: tuple[str, ...] = ()) -> dict[str, str]:
         """What the response says of it."""
         made = {SESSION_ID: self.session or "", SESSION_KEY: self.session_key, IGNORED: ", ".join(ignored)}
-        return {name: value for name, value in made.items() if value and value.isascii()}
+        return {name: value for name, value in made.items() if value and value.isascii() and value.isprintable()}
 
 
 def read_caller(request: web.Request, principal: Principal, settings: Settings) -> Caller:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -44,7 +44,9 @@ class Slot(Generic[Kept]):
 class Replays(Generic[Kept]):
     """Keys of one kind of request."""
 
-    def __init__(self) -> None:
+    def __init__(self, over: Callable[[Kept], bool] = lambda kept: False) -> None:
+        """``over``: what was kept can no longer be read, and its key is forgotten; it must not keep a log alive."""
+        self._over = over
         self._claims: OrderedDict[tuple[str, str], _Claim[Kept]] = OrderedDict()
 
     @asynccontextmanager
@@ -55,6 +57,7 @@ class Replays(Generic[Kept]):
         if not key:
             yield Slot(None, None)
             return
+        self._sweep()
         place = (scope, key)
         digest = hashlib.sha256(await request.read()).hexdigest()
         while (claim := self._claims.get(place)) is not None:
@@ -75,6 +78,12 @@ class Replays(Generic[Kept]):
                 claim.done.set_result(None)
                 if self._claims.get(place) is claim:
                     del self._claims[place]
+
+    def _sweep(self) -> None:
+        for place, claim in list(self._claims.items()):
+            kept = claim.done.result() if claim.done.done() else None
+            if kept is not None and self._over(kept):
+                del self._claims[place]
 
     def forget(self, request: web.Request, scope: str) -> None:
         """What was kept can no longer be read."""

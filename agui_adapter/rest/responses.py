@@ -22,7 +22,7 @@ from ..errors import INTERNAL, AguiError
 from ..operation import operation, queried
 from ..replies import reply
 from ..session import Turn
-from .caller import TAKEN, TOLD, Caller, read_caller
+from .caller import TAKEN, TOLD, TOOLS, Caller, read_caller, read_sight
 from .chat import ERRORS, answered, client_tools, new_ask
 from .conversation import Conversation, Message, sorted_out, wrong
 from .items import kept, messages_of, read_items
@@ -31,6 +31,7 @@ from .options import Options, read_options
 from .replays import Replays
 from .response_store import ResponseRecord, ResponseStore
 from .response_stream import ResponseStream
+from .seen import Sight
 
 if TYPE_CHECKING:
     from ..adapter import AguiAdapter
@@ -61,6 +62,7 @@ class _Live:
     turn: Turn
     position: int
     base: dict[str, Any]
+    sight: Sight
     stream: ResponseStream  # as far as it is told by now, whoever reads it
     made: asyncio.Task[None] | None = None
 
@@ -80,7 +82,7 @@ class Responses:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._replays: Replays[_Live] = Replays()
+        self._replays: Replays[_Live] = Replays(lambda live: server.adapter.threads.is_over(live.turn))
         self._live: dict[str, _Live] = {}
         self._swept = 0.0
 
@@ -157,7 +159,7 @@ class Responses:
         if background and not thread.passing:
             turn.on_unread = None  # nobody reads it while it is made
         base = _base(response_id, body, asked, thread.thread_id if caller.session else None)
-        live = _Live(turn, reader.start, base, ResponseStream(base, caller.sight))
+        live = _Live(turn, reader.start, base, caller.sight, ResponseStream(base, caller.sight))
         if store:
             now = time.time()
             key = self._adapter.key_of(thread)
@@ -177,7 +179,9 @@ class Responses:
                 kept(items),
             )
             stored = self._stored
-            await self._adapter.archive.run(lambda: stored.add(record))
+            # Not waited for: a caller that leaves now must not leave a turn without its response. Whoever looks for it
+            # stands behind it at the archive.
+            self._adapter.archive.later(lambda: stored.add(record))
             self._live[response_id] = live
             live.made = asyncio.create_task(self._make(response_id, live), name="agui-response")
         return live
@@ -277,10 +281,12 @@ class Responses:
         asked = queried(ResponseQuery, request.query)
         if not asked.stream:
             return reply(self._now(record))
-        if live is None:
+        after = asked.starting_after
+        if live is None or (after is not None and not live.turn.log.whole):  # in a merged log the numbers are others
             raise AguiError(409, "stream_gone", "Its events are no longer known; read the response without stream.")
-        sight = read_caller(request, live.turn.thread.principal, self._server.settings).sight
-        stream = ResponseStream(live.base, sight, after=-1 if asked.starting_after is None else asked.starting_after)
+        # The numbers of a stream that is gone on with are those of what was seen.
+        sight = read_sight(request.headers, self._server.settings) if TOOLS in request.headers else live.sight
+        stream = ResponseStream(live.base, sight, after=-1 if after is None else after)
         return await self._server.stream(request, _told(Reader(live.turn, live.position), stream), stream.cut)
 
     def _now(self, record: ResponseRecord) -> dict[str, Any]:

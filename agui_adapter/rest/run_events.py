@@ -6,12 +6,12 @@ it does not tell has names of the same make. Text of every event: ``stream.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..encode import clean
 from ..events import View
-from ..results import Tokens
+from ..results import Tokens, collect
 from ..shown import Shown
 from ..stream import (
     Attachment,
@@ -92,6 +92,11 @@ class RunEvents:
         """The wire events of one event: name and members."""
         self._steered.feed(event)
         return [told for seen in self._shown.of(event) for told in self._feed(seen)]
+
+    def revised(self, events: Iterable[StreamEvent]) -> Told:
+        """The newest message as a whole, for a reader that has a part of a text which its log has merged since."""
+        said = (one.text for one in collect(events).messages if clean(one.id) == self._message)
+        return "message.revised", {"message_id": self._message, "text": clean(next(said, ""))}
 
     def _feed(self, event: StreamEvent) -> list[Told]:
         match event:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from ..requests import Pending
 from ..results import Result
 from ..session import Principal, Thread, Turn
 from ..store import RunRecord
-from ..stream import GatewayNotice
+from ..stream import GatewayNotice, MessageChunk
 from ..thread_actions import ThreadActions
 from . import run_models as m
 from .chat import client_tools
@@ -137,12 +137,11 @@ class RunRoutes:
             if run is None:
                 run = self._begin(principal, await self._ask(asked, body), asked.session_id)
                 slot.keep(run)  # at once: a caller that leaves now and asks again has begun it all the same
+                self._forget_failed(run, lambda: self._replays.forget(request, scope))
         if run.opening is not None and not run.queued:
-            try:
-                await asyncio.shield(run.opening)
-            except AguiError:
-                self._replays.forget(request, scope)
-                raise
+            await asyncio.shield(run.opening)
+        if run.failed is not None and not run.queued:
+            raise run.failed
         told = {
             "object": "hermes.run",
             "run_id": run.id,
@@ -206,6 +205,16 @@ class RunRoutes:
         record = RunRecord("", turn.thread.chat_id, turn.id, start, run.id)
         archive = self._adapter.archive
         archive.later(lambda: archive.store.keep_run(run.principal, _key(run.id), record))
+
+    def _forget_failed(self, run: _Run, forget: Callable[[], None]) -> None:
+        """A run that could not begin, and that nobody knows, leaves its key to the next try; whoever still waits."""
+
+        def opened(task: asyncio.Task[Reader]) -> None:
+            if run.failed is not None and not run.queued:
+                forget()
+
+        if run.opening is not None:
+            run.opening.add_done_callback(opened)
 
     def _remember(self, run: _Run) -> None:
         self._runs[run.id] = run
@@ -326,11 +335,15 @@ class RunRoutes:
         for event in turn.log.events(run.start, after):
             translator.feed(event)
         try:
-            async with aclosing(Reader(turn, after).batches(past_parks=True)) as batches:
+            reader = Reader(turn, after)
+            async with aclosing(reader.batches(past_parks=True)) as batches:
                 async for batch in batches:
                     frames = []
-                    for position, event in batch:
-                        for name, members in translator.feed(event):
+                    for index, (position, event) in enumerate(batch):
+                        told_of = translator.feed(event)
+                        if reader.repeated and not index and isinstance(event, MessageChunk):
+                            told_of = [translator.revised(turn.log.events(run.start, position))]
+                        for name, members in told_of:
                             told = {"event": name, "run_id": run.id, "timestamp": time.time(), **members}
                             frames.append(b"id: %b%d\ndata: %b\n\n" % (prefix, position, dumps(told)))
                     if frames:
