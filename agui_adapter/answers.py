@@ -164,16 +164,17 @@ def apply(adapter: AguiAdapter, thread: Thread, asked: RunInput, found: Answers,
         turn.answered_by[message["toolCallId"]] = message["id"]
         if more := _more_than_text(message):
             turn.answered_with[message["toolCallId"]] = more
-    for pending, answer in found.pairs:
-        try:
-            requests.answer(pending, answer, by)
-        except AguiError as error:
-            if pending.closed == "expired":  # before this request, or just now: the caller is told which won
-                _tell_expired(follow, asked, pending)
-            else:
-                value = {"id": pending.request.id, "code": error.code, "message": error.message}
-                follow.notices.append(("request_closed", value))
-    requests.still_parked(turn)
+    with requests.together():
+        for pending, answer in found.pairs:
+            try:
+                requests.answer(pending, answer, by)
+            except AguiError as error:
+                if pending.closed == "expired":  # before this request, or just now: the caller is told which won
+                    _tell_expired(follow, asked, pending)
+                else:
+                    value = {"id": pending.request.id, "code": error.code, "message": error.message}
+                    follow.notices.append(("request_closed", value))
+        requests.still_parked(turn)
     return follow
 
 

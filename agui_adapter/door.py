@@ -287,13 +287,14 @@ class Door:
         requests, turn = self._adapter.requests, answers[0][0].turn
         for pending, answer in answers:
             check_answer(pending.request, answer, principal)
-        if all(pending.closed == "answered" for pending, _ in answers):  # the same again reads the same again
-            position = min(pending.position for pending, _ in answers)
-        else:
-            position = turn.parked_at if requests.parked(turn) else turn.log.last
-        for pending, answer in answers:
-            requests.answer(pending, answer, principal)
-        requests.still_parked(turn)
+        with requests.together():
+            if all(pending.closed == "answered" for pending, _ in answers):  # the same again reads the same again
+                position = min(pending.position for pending, _ in answers)
+            else:
+                position = turn.parked_at if requests.parked(turn) else turn.log.last
+            for pending, answer in answers:
+                requests.answer(pending, answer, principal)
+            requests.still_parked(turn)
         return Reader(turn, position)
 
     # -- while it runs --------------------------------------------------------------------------------------

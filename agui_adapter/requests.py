@@ -109,7 +109,7 @@ class Requests:
         pending = Pending(request, turn, on_close, beside=not parks, deadline=deadline)
         with self._lock:
             self._by_turn.setdefault(turn, {})[request.id] = pending
-        pending.opened = turn.append(RequestOpened(request, parks))
+            pending.opened = turn.append(RequestOpened(request, parks))  # before its end, whoever stops the turn now
         if seconds:
             self._loop.call_soon_threadsafe(self._arm, pending, seconds)
         logger.info("agui: %s asked on %s: %s", request.kind, turn.thread.chat_id, request.id)
@@ -192,6 +192,11 @@ class Requests:
                 return False
             code = f"request_{pending.closed}"
         raise AguiError(409, code, f"This request is no longer open: it was {pending.closed}.")
+
+    def together(self) -> contextlib.AbstractContextManager[object]:
+        """Around several answers to one turn: a worker that goes on by the first of them must not park for the next,
+        which is there already; the run that reads on would end with it."""
+        return self._lock
 
     def close(self, pending: Pending, how: Closed, answer: Answer | None = None, by: str = "") -> bool:
         """Close a request; the first to come wins. Any thread."""

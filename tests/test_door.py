@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -22,6 +24,8 @@ from agui_adapter.stream import (
     ReasoningChunk,
     ReasoningStart,
     Request,
+    RequestClosed,
+    RequestOpened,
     StreamEvent,
     ToolCall,
     ToolResult,
@@ -175,6 +179,47 @@ class TestWaiting:
         still = await door.answer([(second, Answer(text="2"))], ANNA).wait()
         assert (still.outcome, [one.id for one in still.requests]) == ("parked", ["q1"])
         assert (await door.answer([(first, Answer(text="1"))], ANNA).wait()).text == "Hello"
+
+    async def test_two_answers_at_once_are_one(
+        self, door: Door, adapter: ScriptedAdapter, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A worker that is quick parks no more for what is being answered with the first."""
+        two = [Request(f"q{number}", "client_tool", call_id=f"c{number}") for number in range(2)]
+        adapter.script = [MessageStart("m1"), asks(adapter, *two), MessageChunk("Done."), TurnFinished()]
+        reader = await door.open(ANNA, "t", Ask("Hello"))
+        assert {one.id for one in (await reader.wait()).requests} == {"q0", "q1"}
+        pendings = [door.request(ANNA, one.id) for one in two]
+        answer, said = adapter.requests.answer, []
+
+        def slowly(pending: Any, *rest: Any) -> bool:
+            counted = answer(pending, *rest)
+            said.append(pending.request.id)
+            time.sleep(0.3)  # as another thread's turn of the interpreter; the worker is awake by now
+            return counted
+
+        monkeypatch.setattr(adapter.requests, "answer", slowly)
+        pairs = [(pending, Answer(text="x")) for pending in pendings if pending is not None]
+        result = await door.answer(pairs, ANNA).wait()
+        assert said == ["q0", "q1"] and (result.outcome, result.text) == ("success", "Done.")
+
+    async def test_a_request_is_told_before_its_end(
+        self, door: Door, adapter: ScriptedAdapter, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        append, requests = Turn.append, adapter.requests
+
+        def slowly(turn: Turn, event: StreamEvent) -> int:
+            if isinstance(event, RequestOpened):
+                stopping = threading.Thread(target=requests.cancel_turn, args=(turn, "Stopped."))
+                stopping.start()  # somebody stops the turn at this very moment
+                stopping.join(0.3)
+            return append(turn, event)
+
+        monkeypatch.setattr(Turn, "append", slowly)
+        adapter.script = [asks(adapter, Request("q", "approval", choices=("once", "deny"))), TurnFinished()]
+        reader = await door.open(ANNA, "t", Ask("Hello"))
+        await until(reader.turn.done.is_set)
+        kinds = [type(one) for one in reader.turn.log.events() if isinstance(one, RequestOpened | RequestClosed)]
+        assert kinds == [RequestOpened, RequestClosed]
 
     async def test_a_reader_may_go_on_past_waits(self, door: Door, adapter: ScriptedAdapter) -> None:
         adapter.script = [asks(adapter, approval()), *HELLO]
