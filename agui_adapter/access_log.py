@@ -12,8 +12,29 @@ import time
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 logger = logging.getLogger("hermes_agui.access")
+
+
+class _NoWords(logging.Filter):
+    """aiohttp tells of a request that is no HTTP with the line that it could not read, which may be a token's."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            record.exc_info = record.exc_text = None
+            record.levelno, record.levelname = logging.INFO, "INFO"
+            record.msg = f"agui: a request that cannot be read ({type(error).__name__}); {record.msg}"
+        return True
+
+
+def wire_logger() -> logging.Logger:
+    """aiohttp's logger for this port: its own tells what a broken request says, and other servers' requests too."""
+    found = logging.getLogger("hermes_agui.http")
+    if not found.filters:
+        found.addFilter(_NoWords())
+    return found
 
 
 def log_request(request: web.Request, status: int, *, principal: str, code: str, began: float) -> None:

@@ -424,6 +424,8 @@ class Archive:
         """Forget what is left of a principal once its threads are deleted."""
 
         def work() -> None:
+            for key in self.store.hidden_of(principal):
+                self.sessions.put_away(key, keep=False)
             for chat_id in self.store.chats_of(principal):
                 self._erase(chat_id)
             self.store.wipe()

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import AguiError
 from .forwarded import Overrides
+from .hermes.actions import is_command
 from .inputs import MAX_ID_CHARS
 from .reconcile import text_of, transcript
 from .requests import Answer, Pending
@@ -300,8 +301,9 @@ class Door:
     # -- while it runs --------------------------------------------------------------------------------------
 
     def steer(self, turn: Turn, text: str) -> bool:
-        """Give a running turn a text that its model sees with its next tool result. False where nothing takes it."""
-        return self._adapter.steer(turn, text)
+        """Give a running turn a text that its model sees with its next tool result. False where nothing takes it, and
+        for what reads like a slash command: where it comes too late for that, Hermes throws it away."""
+        return not is_command(text) and self._adapter.steer(turn, text)
 
     async def stop(self, turn: Turn, reason: str = "The caller stopped the turn.") -> None:
         """End a turn in order; ``reason`` is what the model is told of what it waited for. Returns when it is over."""

@@ -113,9 +113,9 @@ class JwtTokens:
         """Whose token it is. Raises AguiError 401, and 503 while the provider's keys cannot be read."""
         jwt, settings = self._jwt, self._settings
         try:
-            header = jwt.get_unverified_header(token if len(token) <= _MOST_CHARS else "")
+            header = jwt.get_unverified_header(token if token.isascii() and len(token) <= _MOST_CHARS else "")
             kid, algorithm = str(header.get("kid") or ""), header.get("alg")
-            if algorithm not in frozenset().union(*_ALGORITHMS.values()):
+            if not isinstance(algorithm, str) or algorithm not in frozenset().union(*_ALGORITHMS.values()):
                 raise invalid_token("The token is not signed in a way that is taken here.")
             key = await self._keys.find(kid)
             if key is None:
@@ -130,7 +130,7 @@ class JwtTokens:
                 leeway=settings.jwt_leeway_seconds,
                 options={"require": ["exp", "iss", "aud", settings.jwt_user_claim]},
             )
-        except jwt.PyJWTError as error:
+        except (jwt.PyJWTError, RecursionError) as error:  # PyJWT reads a header that is nested without end
             raise invalid_token(self._sentence(error)) from None
         name = claims[settings.jwt_user_claim]
         if not isinstance(name, str) or not name.strip():

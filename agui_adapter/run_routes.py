@@ -33,6 +33,7 @@ from .auth import is_json
 from .error_codes import RUN_ERRORS
 from .errors import AguiError
 from .events import AguiStream
+from .hermes.actions import is_command
 from .history import Message, without_reasoning
 from .inputs import NewInput, RunInput, has_media, new_input, parse
 from .operation import EVENT_STREAM, operation
@@ -359,7 +360,8 @@ class Runs:
         thread.accept(found.message_ids)
         if new:
             text = new_input(asked.messages, thread.accepted)
-            if has_media(text.messages) or not adapter.steer(follow.turn, text.text, text.ids[0]):
+            steers = not has_media(text.messages) and not is_command(text.text)
+            if not steers or not adapter.steer(follow.turn, text.text, text.ids[0]):
                 # Nothing of it runs that could take the message: it begins a turn of its own, behind this one.
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(follow.turn.done.wait(), self._server.settings.interrupt_wait_seconds)

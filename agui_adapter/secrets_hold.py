@@ -19,12 +19,14 @@ PREFIXES = (
 )
 _NAMES = ("key", "token", "secret", "passwd", "password", "pwd", "credential", "auth")
 _ALONE = r"(?<![A-Za-z0-9_-])"
+# Bounded, as digits are by what stands before them: a long run of such letters must not be read anew from each of them.
+_SCHEME = r"[a-z][a-z0-9+.-]{0,40}"
 _ANY = "|".join(re.escape(one) for one in sorted(PREFIXES, key=len, reverse=True))
 _BEGUN = frozenset(one[:count] for one in PREFIXES for count in range(1, len(one) + 1))
 _SURE = re.compile(
     rf"{_ALONE}(?:{_ANY})[A-Za-z0-9_.-]{{8,}}"
     rf"|(?i:(?:{'|'.join(_NAMES)})[a-z0-9_.-]{{0,40}}[\"']?\s{{0,4}}[:=])"
-    r"|(?i:authorization\s*:)|\+[1-9]\d{6,}|[a-z][a-z0-9+.-]*://[^\s/@]*@|\d{8,}:[A-Za-z0-9_-]{10,}|-----BEGIN"
+    rf"|(?i:authorization\s*:)|\+[1-9]\d{{6,}}|{_SCHEME}://[^\s/@]*@|(?<!\d)\d{{8,}}:[A-Za-z0-9_-]{{10,}}|-----BEGIN"
 )
 _MAYBE = re.compile(
     rf"(?:{_ALONE}(?:{_ANY})[A-Za-z0-9_.-]{{0,7}}|\+[1-9]?\d{{0,6}}|-{{1,5}}(?:B(?:E(?:GI?)?)?)?"

@@ -29,7 +29,7 @@ from . import (
     thread_routes,
     web_routes,
 )
-from .access_log import log_request
+from .access_log import log_request, wire_logger
 from .auth import check_address, check_host, check_origin, is_json
 from .config import Settings
 from .encode import HEARTBEAT
@@ -136,6 +136,7 @@ class Server:
             handler_cancellation=True,
             shutdown_timeout=2.0,
             keepalive_timeout=_KEEPALIVE_SECONDS,
+            logger=wire_logger(),
         )
         await self._runner.setup()
         site = web.TCPSite(self._runner, self.settings.host, self.settings.port, ssl_context=self._tls)

@@ -387,9 +387,14 @@ class Store:
 
     def chats_of(self, principal: str) -> list[str]:
         """Every chat of which anything is kept for a principal."""
-        tables = ("threads", "runs", "files")
+        tables = ("threads", "runs", "files", "responses")
         sql = " UNION ".join(f"SELECT chat_id FROM {table} WHERE principal = ?" for table in tables)
         return [str(row["chat_id"]) for row in self._run(sql, (principal,) * len(tables))]
+
+    def hidden_of(self, principal: str) -> list[str]:
+        """The session keys of a principal's threads that are there for stored responses alone."""
+        sql = "SELECT DISTINCT session_key FROM responses WHERE principal = ? AND hidden"
+        return [str(row["session_key"]) for row in self._run(sql, (principal,))]
 
     def unused(self, days: float) -> list[str]:
         """Chats of threads that were not used for so many days."""

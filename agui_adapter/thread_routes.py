@@ -228,5 +228,5 @@ def cursor(text: str) -> tuple[float, str] | None:
     try:
         updated, thread_id = json.loads(base64.urlsafe_b64decode(text))
         return float(updated), str(thread_id)
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         raise AguiError(422, "invalid_input", "before must be the `next` of another page.") from None

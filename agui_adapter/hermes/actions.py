@@ -41,11 +41,13 @@ class Copy:
 
 
 def is_command(text: str) -> bool:
-    """Whether Hermes takes this text for a slash command."""
-    from hermes_cli.commands import is_gateway_known_command
+    """Whether Hermes takes this text for a slash command: one of the gateway's, or any other that it would not let
+    through as a message (run.py, "Discarding command")."""
+    from hermes_cli.commands import is_gateway_known_command, resolve_command
 
     word = text.split(None, 1)[0] if text.strip() else ""
-    return word.startswith("/") and is_gateway_known_command(word[1:].lower())
+    name = word[1:].lower()
+    return word.startswith("/") and "/" not in name and (is_gateway_known_command(name) or bool(resolve_command(name)))
 
 
 class Actions:
