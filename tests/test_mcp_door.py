@@ -152,6 +152,13 @@ class TestWork:
         assert 'Let me see.\n· terminal {"command": "ls"}\nOne file.' in client.progress()
         assert [one["data"] for one in client.of("notifications/message")] == ["Something else"]
 
+    async def test_half_a_surrogate_pair(self, adapter: ScriptedAdapter, client: Wire) -> None:
+        half = "a\ud800b"
+        adapter.script = [MessageStart("m1"), MessageChunk(half), GatewayNotice("x", half), TurnFinished()]
+        result = await client.ok("ask", message="x", thread="t")
+        assert result["text"] == "a\ufffdb" and result["notices"] == ["a\ufffdb"]
+        assert "a\ufffdb" in str(await client.ok("events", thread="t"))
+
     async def test_progress_comes_while_it_works(self, adapter: ScriptedAdapter, client: Wire) -> None:
         gate = Gate()
         adapter.script = [MessageStart("m1"), MessageChunk("first"), gate, MessageChunk(" second"), TurnFinished()]

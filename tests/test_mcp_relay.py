@@ -114,6 +114,27 @@ async def test_a_gateway_that_comes_back(tmp_path: Path, monkeypatch: pytest.Mon
         assert not [one for one in client.told if str(one.get("id")).startswith("relay-")]
 
 
+async def test_a_gateway_that_was_away_for_too_long_is_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, posted, ends = {"port": free_port()}, Relay._post, True
+
+    async def post(relay: Relay, message: Json, *rest: Any) -> bool:
+        if ends and message.get("id") == "relay-hello":  # it ends again in the middle of the new session's beginning
+            raise relays._Problem("No Hermes gateway answers.")
+        return await posted(relay, message, *rest)
+
+    monkeypatch.setattr(Relay, "_post", post)
+    async with relayed(f"http://127.0.0.1:{settings['port']}") as client:
+        async with serving(settings, tmp_path, monkeypatch):
+            await client.initialize()
+            await client.ask(1, "tools/list")
+        async with serving(settings, tmp_path, monkeypatch):
+            assert "No Hermes gateway" in (await client.ask(2, "tools/list"))["error"]["message"]
+            ends = False
+            assert "result" in await client.ask(3, "tools/list")
+
+
 async def test_a_call_that_breaks_off_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
     async with serving({}, tmp_path, monkeypatch) as (adapter, url), relayed(url) as client:

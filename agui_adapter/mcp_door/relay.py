@@ -177,12 +177,16 @@ class Relay:
                 raise _Problem("Begin with `initialize`.")
             logger.info("the gateway knows the session no longer: another one begins")
             self._session = ""
-            for message in (
-                {**self._hello, "id": "relay-hello"},
-                {"jsonrpc": "2.0", "method": "notifications/initialized"},
-                *({**one, "id": f"relay-{number}"} for number, one in enumerate(self._lasting.values())),
-            ):
-                await self._post(message)
+            try:
+                for message in (
+                    {**self._hello, "id": "relay-hello"},
+                    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+                    *({**one, "id": f"relay-{number}"} for number, one in enumerate(self._lasting.values())),
+                ):
+                    await self._post(message)
+            except BaseException:
+                self._session = gone  # the next message finds it gone again, and tries again
+                raise
             self._listen()
 
     # -- from the gateway ---------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from typing import Any, TypeAlias
 
 import anyio
 
+from ..encode import clean
+
 types: Any = importlib.import_module("mcp.types")
 _lowlevel: Any = importlib.import_module("mcp.server.lowlevel")
 _manager: Any = importlib.import_module("mcp.server.streamable_http_manager")
@@ -87,7 +89,7 @@ class Call:
         """Tell how far it is; ``value`` must grow from one to the next. Nothing, if the client did not ask."""
         if not self.wants_progress:
             return
-        session = self._context.session
+        session, text = self._context.session, clean(text)
         with _gone():
             if IS_2:
                 await session.report_progress(value, None, text)
@@ -98,7 +100,7 @@ class Call:
     async def log(self, level: str, text: str, logger: str) -> None:
         """A log message on this request's stream."""
         with _gone():
-            await self._context.session.send_log_message(level, text, logger, related_request_id=self._related)
+            await self._context.session.send_log_message(level, clean(text), logger, related_request_id=self._related)
 
     @property
     def elicits(self) -> bool:
@@ -122,7 +124,7 @@ class Call:
         session = self._context.session
         number = getattr(session, "_request_id", None)  # of 1.x: the id that the next request gets
         try:
-            asked = await session.elicit_form(message, schema, related_request_id=self._related)
+            asked = await session.elicit_form(clean(message), clean(schema), related_request_id=self._related)
         except asyncio.CancelledError:
             if number is not None:  # 2.x does it by itself
                 with anyio.CancelScope(shield=True), anyio.move_on_after(1), _gone():
@@ -197,7 +199,8 @@ async def _answer(method: str, params: Any, context: Any, handler: Handler, resu
     caller = context.request.scope["state"][CALLER]
     call = Call(method, given, caller, context)
     with call._scope, caller.holds(call):
-        return result.model_validate(await handler(call))
+        # Half a surrogate pair, from a terminal or a model, would break the SDK's writer, and the call had no answer.
+        return result.model_validate(clean(await handler(call)))
     # Its session is over: 1.26 would write the answer into a closed stream, and log that as a crash.
     raise asyncio.CancelledError
 
