@@ -6,6 +6,7 @@ that Hermes's own commands use, followed by the eviction of the cached agent, as
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import time
@@ -136,6 +137,7 @@ class Sessions:
                 found[str(origin.chat_id)] = self.session_id(entry.session_key)
         return found
 
+    @functools.cached_property
     def _compacts(self) -> bool:
         """Whether this Hermes marks what compaction put away; before 0.18 it has no in-place compaction."""
         with self._db._lock:
@@ -147,7 +149,7 @@ class Sessions:
         if not session_id or self._db is None:
             return 0
         sql = "SELECT COUNT(*), SUM(compacted) FROM messages WHERE session_id = ? AND (active = 1 OR compacted = 1)"
-        if not self._compacts():
+        if not self._compacts:
             sql = "SELECT COUNT(*), 0 FROM messages WHERE session_id = ? AND active = 1"
         sql += " AND role IN ('user', 'assistant', 'tool')"
         with self._db._lock:

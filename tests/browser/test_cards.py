@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from agui_adapter.demo.gateway import Gateway
 from tests.browser.conftest import Console
 from tests.e2e.asking import deletes, victim
 from tests.e2e.helpers import GatedModel, call, script, unique, wait_until
 from tests.e2e.media import png
+
+pytestmark = pytest.mark.slow  # `make test` drives the chat and a device; `make test-all` these too
 
 Open = Callable[..., Console]
 

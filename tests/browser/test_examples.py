@@ -19,6 +19,8 @@ from tests.browser.conftest import Watch
 from tests.e2e.asking import deletes, victim
 from tests.e2e.helpers import GatedModel, call, script, unique, wait_until
 
+pytestmark = pytest.mark.slow  # `make test` drives the chat and a device; `make test-all` these too
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

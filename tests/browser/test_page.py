@@ -17,6 +17,8 @@ from tests.browser.conftest import Console, Watch
 from tests.e2e import wire_platform
 from tests.e2e.helpers import Chat, GatedModel, hermes, script, unique, wait_until
 
+pytestmark = pytest.mark.slow  # `make test` drives the chat and a device; `make test-all` these too
+
 Open = Callable[..., Console]
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 KEY = "an-operators-key-of-thirty-two-ch"

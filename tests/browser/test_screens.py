@@ -16,6 +16,8 @@ from agui_adapter.demo.gateway import Gateway
 from tests.browser.conftest import TOOLSETS, Console, Watch
 from tests.e2e.helpers import GatedModel, call, script
 
+pytestmark = pytest.mark.slow  # `make test` drives the chat and a device; `make test-all` these too
+
 TODOS = [
     {"id": "1", "content": "Read the failing test", "status": "completed"},
     {"id": "2", "content": "Find what changed", "status": "completed"},

@@ -47,9 +47,7 @@ def test_500_threads_with_one_turn_each(make_gateway: Callable[..., Gateway]) ->
     print(f"{grown / 1024:.0f} KiB resident for each of {THREADS} threads")
     assert grown < BYTES_A_THREAD
 
-    began = time.monotonic()
     page = httpx.get(f"{gateway.url}/agui/threads?limit=200", timeout=60, trust_env=False).json()
-    assert time.monotonic() - began < 5
     assert page["total"] == THREADS + 5 and len(page["threads"]) == 200
     for chat in (chats[0], chats[THREADS // 2], chats[-1]):
         chat.say(script({"text": "Still here."})).succeeded()
