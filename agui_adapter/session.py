@@ -149,6 +149,11 @@ class Turn:
         """Names the turn on the wire; ids made in it begin with it."""
         return self.message_id
 
+    @property
+    def known(self) -> bool:
+        """Whether it may still be read: until its time is over, or others need the room, or its thread is deleted."""
+        return not self.thread.gone and self.thread.turns.get(self.id) is self
+
     def append(self, event: StreamEvent) -> int:
         """Add to the log; its position, 0 when the log is closed. Any thread."""
         return self.log.append(event)
@@ -394,10 +399,6 @@ class Threads:
     def __len__(self) -> int:
         return len(self._by_chat)
 
-    def is_over(self, turn: Turn, now: float | None = None) -> bool:
-        """Whether the turn has ended so long ago that its log is kept no longer."""
-        return turn.done.is_set() and (time.monotonic() if now is None else now) - turn.finished_at > self._ttl
-
     def sweep(self, now: float, needed: Callable[[Turn], bool] = lambda turn: False) -> list[Turn]:
         """Forget finished turns after their time (returned), and threads with nothing left of any use.
 
@@ -406,7 +407,8 @@ class Threads:
         gone: list[Turn] = []
         for chat_id, thread in list(self._by_chat.items()):
             for turn_id, turn in list(thread.turns.items()):
-                if self.is_over(turn, now) and not turn.readers and not needed(turn):
+                over = turn.done.is_set() and now - turn.finished_at > self._ttl
+                if over and not turn.readers and not needed(turn):
                     del thread.turns[turn_id]
                     gone.append(turn)
             idle = thread.current is None and not thread.turns and not thread.watchers and not thread.lock.locked()

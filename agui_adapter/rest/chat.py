@@ -67,7 +67,7 @@ class Completions:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._replays: Replays[_Kept] = Replays(lambda kept: server.adapter.threads.is_over(kept.turn))
+        self._replays: Replays[_Kept] = Replays(lambda kept: not kept.turn.known)
 
     @property
     def _adapter(self) -> AguiAdapter:

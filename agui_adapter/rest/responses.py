@@ -82,7 +82,7 @@ class Responses:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._replays: Replays[_Live] = Replays(lambda live: server.adapter.threads.is_over(live.turn))
+        self._replays: Replays[_Live] = Replays(lambda live: not live.turn.known)
         self._live: dict[str, _Live] = {}
         self._swept = 0.0
 
@@ -246,15 +246,14 @@ class Responses:
             archive.later(lambda: stored.save(response_id, whole))
 
     def _sweep(self) -> None:
-        """Now and then: forget what is old, here and on disk."""
+        """Forget what is old: here at once, or it would keep the logs of turns that are given up; on disk now and then."""
+        for response_id, live in list(self._live.items()):
+            if live.stream.done and not live.turn.known:
+                del self._live[response_id]
         now = time.monotonic()
         if now - self._swept < _SWEEP_SECONDS:
             return
         self._swept = now
-        ttl = self._server.settings.turn_ttl_seconds
-        for response_id, live in list(self._live.items()):
-            if live.stream.done and live.turn.done.is_set() and now - live.turn.finished_at > ttl:
-                del self._live[response_id]
         stored, archive = self._stored, self._adapter.archive
 
         def work() -> None:
