@@ -654,11 +654,15 @@ class AguiAdapter(FileSender):
     # -- files ----------------------------------------------------------------------------------------------
 
     async def take_in(self, thread: Thread, messages: Sequence[dict[str, Any]]) -> Taken:
-        """What a user's messages carry, read and stored for the gateway and for those who read the thread later."""
+        """What a user's messages carry, read and stored for the gateway and for those who read the thread later.
+
+        Of somebody whom the gateway will not let in nothing is read, fetched or stored.
+        """
         assert self.settings is not None
         shelf = Shelf(self.files, Owner(thread.principal.id, thread.chat_id))
         most = self.settings.max_attachment_bytes
-        return await take_in(messages, shelf, max_bytes=most, max_parts=self.settings.max_attachments)
+        parts = self.settings.max_attachments if self.bridge.authorized(self.source_of(thread)) else 0
+        return await take_in(messages, shelf, max_bytes=most, max_parts=parts)
 
     def shown(self, text: str) -> str:
         """A text of the agent's as a person sees it: without the tags that send files, and secrets. Any thread."""

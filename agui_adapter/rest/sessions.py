@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TAG = "sessions"
 GONE = ("session_not_found",)
+_CREATE = ("session_exists", "not_authorized")
 
 
 def add_routes(app: web.Application, server: Server) -> None:
@@ -152,7 +153,7 @@ class SessionRoutes:
 
     # -- changing -------------------------------------------------------------------------------------------
 
-    @operation(TAG, body=m.SessionCreate, optional=True, reply=m.SessionReply, status=201, errors=("session_exists",))
+    @operation(TAG, body=m.SessionCreate, optional=True, reply=m.SessionReply, status=201, errors=_CREATE)
     async def create(self, request: web.Request) -> web.Response:
         """Create an empty session, so that it is in lists before the first message. Talking to a new id needs none."""
         principal = self._server.principal(request)
@@ -161,6 +162,8 @@ class SessionRoutes:
         if await self._actions.find(principal, wanted) is not None:
             raise _exists()
         thread = self._adapter.threads.get(principal, wanted)
+        if not self._adapter.bridge.authorized(self._adapter.source_of(thread)):
+            raise AguiError(403, "not_authorized", "The gateway's rules do not let you use the agent (yet).")
         async with thread.lock:
             if thread.current is not None or await self._adapter.archive.known(thread):
                 raise _exists()

@@ -111,6 +111,23 @@ async def test_stored_responses_go_with_all_else_of_a_caller(tmp_path: Path, mon
         assert (await client.get(f"/v1/responses/{made}")).status_code == 404
 
 
+async def test_nothing_is_kept_for_those_who_are_not_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    asked = {"messages": [{"role": "user", "content": [{"type": "text", "text": "Look"}, image]}]}
+    async with serving({}, tmp_path, monkeypatch) as (adapter, url), httpx.AsyncClient(base_url=url) as client:
+        adapter.script = HELLO
+        kept = tmp_path / "agui_files"
+        adapter.gateway_runner._is_user_authorized = lambda source: False
+        told = await client.post("/api/sessions", json={"id": "s1"})
+        assert (told.status_code, told.json()["code"]) == (403, "not_authorized")
+        assert (await client.post("/v1/chat/completions", json=asked)).status_code == 200  # the gateway would refuse
+        assert not list(kept.iterdir()) and "base64" not in str(adapter.submitted[-1].inputs)
+        adapter.gateway_runner._is_user_authorized = lambda source: True
+        assert (await client.post("/api/sessions", json={"id": "s1"})).status_code == 201
+        assert (await client.post("/v1/chat/completions", json=asked)).status_code == 200
+        assert len(list(kept.iterdir())) == 1
+
+
 async def test_mcp_copies_no_thread_for_those_who_may_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mcp")
     async with serving({"user_commands": ["status"]}, tmp_path, monkeypatch) as (adapter, url), wire(url) as client:
