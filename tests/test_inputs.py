@@ -373,7 +373,7 @@ def test_state_has_bounds() -> None:
     for _ in range(400):
         deep = {"a": deep}
     with pytest.raises(AguiError) as caught:
-        read(body(state=deep))
+        parse(body(state=deep), max_messages=10, max_depth=1000)  # agui.max_json_depth lets it through
     assert (caught.value.status, caught.value.code) == (422, "invalid_state")
     assert read(body(state={"blob": "x" * (1 << 20)})).state
     with pytest.raises(AguiError) as caught:
