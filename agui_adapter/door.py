@@ -309,6 +309,13 @@ class Door:
         """End a turn in order; ``reason`` is what the model is told of what it waited for. Returns when it is over."""
         await end_turn(self._adapter, turn, self._seconds, reason)
 
+    async def withdraw(self, principal: Principal, thread_id: str, message_id: str) -> None:
+        """``open`` was cancelled: if this message has begun a turn all the same, that is stopped."""
+        thread = self._adapter.threads.find(principal, thread_id)
+        turn = thread.current if thread is not None else None
+        if turn is not None and any(message["id"] == message_id for message in turn.inputs):
+            await self.stop(turn, "The client cancelled the task.")
+
 
 def new_id(what: str) -> str:
     """An id that nobody else has: of a message, a run, a thread of one request."""

@@ -246,3 +246,27 @@ async def test_keys_of_runs_are_forgotten_without_a_restart(api: Api) -> None:
     assert api.adapter.settings is not None and not api.adapter.settings.retention_days
     api.adapter._prune()
     assert store.run("anna", "old") is None and store.run("anna", "new") is not None
+
+
+async def test_a_queued_run_that_is_stopped_as_its_turn_begins(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter, gate, submit = api.adapter, Gate(), api.adapter.submit
+    assert adapter.settings is not None
+    monkeypatch.setattr(adapter, "settings", adapter.settings.model_copy(update={"busy": "queue"}))
+    monkeypatch.setattr(adapter._server, "settings", adapter.settings)
+    adapter.script = [*HELLO[:2], gate, TurnFinished()]
+    body = {"input": "Hi", "session_id": "s"}
+    await api.ask("POST", "/v1/runs", body)
+    adapter.submitted[0].enter()
+
+    async def slowly(turn: Turn) -> None:
+        await submit(turn)
+        await asyncio.Event().wait()  # the gateway has the message, and has not said so yet
+
+    monkeypatch.setattr(adapter, "submit", slowly)
+    adapter.script = HELLO[:2]
+    _, run = await api.ask("POST", "/v1/runs", body)
+    assert run["status"] == "queued"
+    gate.open()
+    await until(lambda: len(adapter.submitted) == 2)
+    _, told = await api.ask("POST", f"/v1/runs/{run['run_id']}/stop")
+    assert told["status"] == "cancelled" and adapter.submitted[1].done.is_set()

@@ -119,13 +119,6 @@ class Desk:
                 raise AguiError(409, error.code, message) from None
             raise
 
-    async def withdraw(self, principal: Principal, thread_id: str, message_id: str) -> None:
-        """A call was cancelled while its turn was being opened: if this message has begun one, it is stopped."""
-        thread = self.adapter.threads.find(principal, thread_id)
-        turn = thread.current if thread is not None else None
-        if turn is not None and any(message["id"] == message_id for message in turn.inputs):
-            await self.door.stop(turn, "The client cancelled the task.")
-
     def hold(self, turn: Turn) -> None:
         """A task that its caller will ask for again counts as read until its end: no new one may push it aside."""
 

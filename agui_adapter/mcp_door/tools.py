@@ -96,7 +96,7 @@ async def _opened(desk: Desk, call: Call, given: inputs.Task) -> Reader:
     except asyncio.CancelledError:
         if not call.left and not desk.adapter.closing:
             with anyio.CancelScope(shield=True):
-                await desk.withdraw(principal, thread, ask.messages[0]["id"])
+                await desk.door.withdraw(principal, thread, ask.messages[0]["id"])
         raise
 
 

@@ -246,7 +246,7 @@ class Responses:
             archive.later(lambda: stored.save(response_id, whole))
 
     def _sweep(self) -> None:
-        """Forget what is old: here at once, or it would keep the logs of turns that are given up; on disk now and then."""
+        """Forget what is old: here at once, or it would keep logs that were given up; on disk now and then."""
         for response_id, live in list(self._live.items()):
             if live.stream.done and not live.turn.known:
                 del self._live[response_id]

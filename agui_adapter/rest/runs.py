@@ -78,6 +78,7 @@ class _Run:
     id: str
     principal: str
     session_id: str
+    message_id: str = ""  # of what it was asked last
     created: float = field(default_factory=time.time)
     opening: asyncio.Task[Reader] | None = None
     queued: bool = False
@@ -154,7 +155,7 @@ class RunRoutes:
         return response
 
     def _begin(self, principal: Principal, ask: Ask, session_id: str | None) -> _Run:
-        run = _Run(ask.run_id, principal.id, session_id or ask.run_id)
+        run = _Run(ask.run_id, principal.id, session_id or ask.run_id, ask.messages[-1]["id"])
         run.opening = asyncio.create_task(self._door.open(principal, run.session_id, ask), name="agui-run")
         run.opening.add_done_callback(lambda task: self._opened(run, task))
         thread = self._adapter.threads.find(principal, run.session_id)
@@ -237,7 +238,8 @@ class RunRoutes:
         turn = thread.turns.get(record.turn_id)
         if turn is None:
             return thread, record
-        run = _Run(run_id, principal.id, thread.thread_id, time.time() - (time.monotonic() - turn.started_at))
+        run = _Run(run_id, principal.id, thread.thread_id)
+        run.created = time.time() - (time.monotonic() - turn.started_at)
         run.begins(turn, record.position)
         self._remember(run)
         return run
@@ -451,7 +453,8 @@ class RunRoutes:
     @operation(TAG, reply=m.RunStopped, errors=GONE)
     async def stop(self, request: web.Request) -> web.Response:
         """Stop a run in order, running, waiting or queued; returns at once. One that is over stays what it is."""
-        found = await self._find(request, self._server.principal(request))
+        principal = self._server.principal(request)
+        found = await self._find(request, principal)
         if not isinstance(found, _Run):
             thread, record = found
             past = await past_turn(self._adapter.archive, thread, record.turn_id)
@@ -460,6 +463,8 @@ class RunRoutes:
         if opening is not None:
             opening.cancel()
             await asyncio.wait([opening])
+            if found.cancelled:  # perhaps at the moment that its turn began
+                await self._door.withdraw(principal, found.session_id, found.message_id)
         status, turn = self._status(found), found.turn
         if turn is not None and not turn.log.closed:
             task = asyncio.create_task(self._door.stop(turn), name="agui-run-stop")
