@@ -83,8 +83,14 @@ def test_config_has_the_callers_members(tmp_path: Path) -> None:
         toolsets=["todo"],
     )
     config = gateway.config()
-    own = {"enabled": True, "host": "127.0.0.1", "port": gateway.port, "requests_per_minute": 0}
-    assert config["agui"] == own | {"heartbeat_seconds": 5}
+    assert config["agui"] == {
+        "enabled": True,
+        "host": "127.0.0.1",
+        "port": gateway.port,
+        "requests_per_minute": 0,
+        "user_scopes": ["read", "run", "approve", "admin"],
+        "heartbeat_seconds": 5,
+    }
     assert config["approvals"] == {"mode": "manual", "timeout": 3}
     assert config["platform_toolsets"] == {"agui": ["todo"]}
     assert config["model"]["base_url"] == UNUSED_MODEL
