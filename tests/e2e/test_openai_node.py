@@ -15,7 +15,7 @@ from tests.clients import ensure_node_modules, node
 from tests.e2e.helpers import DEADLINE, call, script, unique
 from tests.e2e.media import png
 
-pytestmark = [pytest.mark.node, pytest.mark.skipif(node() is None, reason="Node is not installed")]
+pytestmark = [pytest.mark.slow, pytest.mark.node, pytest.mark.skipif(node() is None, reason="Node is not installed")]
 
 FOLDER = Path(__file__).parents[1] / "rest_js"
 DRAWN = (

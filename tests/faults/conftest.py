@@ -77,11 +77,13 @@ FAULTY_OPTIONS: dict[str, Any] = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this directory is an end-to-end test and needs Hermes."""
+    """Everything in this directory is an end-to-end test and needs Hermes; the quick suite has the agent's faults only."""
     missing = find_spec("hermes_cli") is None
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
+            if item.path.name != "test_agent.py":
+                item.add_marker(pytest.mark.slow)
             if missing:
                 item.add_marker(pytest.mark.skip(reason="needs hermes-agent==0.19.0"))
 
