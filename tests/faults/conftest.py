@@ -77,7 +77,7 @@ FAULTY_OPTIONS: dict[str, Any] = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this directory is an end-to-end test and needs Hermes; the quick suite has the agent's faults only."""
+    """Everything here is an end-to-end test and needs Hermes; the quick suite has the agent's faults only."""
     missing = find_spec("hermes_cli") is None
     for item in items:
         if HERE in item.path.parents:
