@@ -335,6 +335,7 @@ def test_several_lines_files_and_commands_of_a_conversation(
     one.prompt()
     one.type("/attach " + str(tmp_path / "notes.txt") + "\r")
     one.until("with your next message: notes.txt")
+    one.prompt()  # before it the terminal is not raw yet, and makes the return of Alt-Enter a newline
     one.type("first line\x1b\rsecond " + typed("Got it.") + "\r")
     one.until("Got it.")
     one.prompt()
