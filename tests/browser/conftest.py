@@ -17,6 +17,7 @@ import pytest
 
 from agui_adapter.demo.gateway import Gateway
 from agui_adapter.web_routes import BUILT
+from tests.e2e.conftest import make_gateway, model
 from tests.e2e.helpers import GatedModel, unique
 
 if TYPE_CHECKING:
@@ -65,36 +66,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def model() -> Iterator[GatedModel]:
-    with GatedModel() as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
 def gateway(model: GatedModel) -> Iterator[Gateway]:
     """One gateway for the tests here: they use threads of their own."""
     with Gateway(model, toolsets=TOOLSETS) as running:
         yield running
 
 
-@pytest.fixture
-def make_gateway(model: GatedModel) -> Iterator[Callable[..., Gateway]]:
-    """Another gateway, with `Gateway`'s arguments, closed after the test."""
-    made: list[Gateway] = []
-
-    def make(**options: Any) -> Gateway:
-        made.append(Gateway(options.pop("model", model), **({"toolsets": TOOLSETS} | options)))
-        made[-1].start()
-        return made[-1]
-
-    try:
-        yield make
-    finally:
-        for one in reversed(made):
-            one.close()
-
-
-@pytest.fixture(scope="session")
+# Not longer than a file: Playwright's loop counts as running in this thread until it is closed, and no asyncio test can
+# run in the same worker meanwhile.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
@@ -193,4 +173,4 @@ class Console:
         return [text.strip() for text in self.page.locator(".message.assistant .markdown").all_inner_texts()]
 
 
-__all__ = ["Console", "Watch", "unique"]
+__all__ = ["Console", "Watch", "make_gateway", "model", "unique"]
