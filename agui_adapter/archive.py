@@ -28,6 +28,7 @@ from .history import (
     from_json,
     messages_of,
     seen_by,
+    sent_rows,
     visible,
     without_reasoning,
 )
@@ -475,8 +476,9 @@ class Archive:
     def _rewind(self, thread: Thread, message_id: str) -> tuple[int, list[Message]]:
         key = self.key_of(thread)
         session = self.sessions.session_id(key)
-        rows = visible(self.sessions.rows(session))
-        beside = self.store.turns_beside(thread.chat_id, self.sessions.lineage(session))
+        lineage, every = self.sessions.lineage(session), self.sessions.rows(session)
+        rows = visible(every, sent_rows(every, self.store.remembered(lineage)))
+        beside = self.store.turns_beside(thread.chat_id, lineage)
         place = next((n for n, one in enumerate(beside) if any(m["id"] == message_id for m in one[2])), None)
         if place is None:
             row, given = self._row_of(session, rows, message_id)

@@ -15,9 +15,9 @@ from gateway.session import SessionSource
 
 from .archive import Archive
 from .hermes.actions import Actions, Copy
-from .history import visible
+from .history import sent_rows, visible
 from .session import Thread
-from .store import UNSOLICITED
+from .store import UNSOLICITED, Remembered
 
 
 @dataclass
@@ -39,25 +39,18 @@ def branch(archive: Archive, actions: Actions, thread: Thread, new: Thread, sour
     if not session:
         raise LookupError(thread.thread_id)
     lineage = archive.sessions.lineage(session)
-    turns = _turns(archive, lineage)
-    copy = actions.branch(session, _shown(archive, session, turns), key, source, new_key, title)
+    rows, remembered = archive.sessions.rows(session), archive.store.remembered(lineage)
+    turns, shown = _turns(remembered), {row.id for row in visible(rows, sent_rows(rows, remembered))}
+    copy = actions.branch(session, shown, key, source, new_key, title)
     _remember(archive, thread, new, lineage, turns, copy)
     return copy.title
 
 
-def _turns(archive: Archive, lineage: Sequence[str]) -> dict[str, _Past]:
+def _turns(remembered: Sequence[Remembered]) -> dict[str, _Past]:
     turns: dict[str, _Past] = {}
-    for row_id, wire, turn_id, outcome, given in archive.store.remembered(lineage):
+    for row_id, wire, turn_id, outcome, given in remembered:
         turns.setdefault(turn_id, _Past(outcome, given)).rows.append((row_id, wire))
     return turns
-
-
-def _shown(archive: Archive, session: str, turns: dict[str, _Past]) -> set[int]:
-    """Rows that a person sees; a message that a client sent is one, whatever it looks like."""
-    rows = archive.sessions.rows(session)
-    users = {row.id for row in rows if row.role == "user"}
-    sent = {row_id for past in turns.values() if past.given != "[]" for row_id, wire in past.rows if wire} & users
-    return {row.id for row in visible(rows, sent)}
 
 
 def _remember(

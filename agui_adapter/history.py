@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .reasoning import beginning
+
+if TYPE_CHECKING:
+    from .store import Remembered
 
 Message = dict[str, Any]
 
@@ -93,6 +96,12 @@ class Sight:
 
 
 # -- which rows a person saw ---------------------------------------------------------------------------------------
+
+
+def sent_rows(rows: Sequence[Row], remembered: Iterable[Remembered]) -> set[int]:
+    """Rows that hold what a client said, by what the store remembers."""
+    users = {row.id for row in rows if row.role == "user"}
+    return {row_id for row_id, wire, _, _, given in remembered if wire and given != "[]" and row_id in users}
 
 
 def visible(rows: Sequence[Row], sent: Collection[int] = ()) -> list[Row]:

@@ -25,6 +25,8 @@ from .principal import SCOPES, Scope
 logger = logging.getLogger("hermes_agui")
 
 VERSION = 2
+Remembered = tuple[int, str, str, str, str]
+"""Of a row of Hermes's: its id, its id on the wire, the turn it is of, how that ended, what that was given (JSON)."""
 UNSOLICITED = "*"
 """In the place of a run's id: the gateway began the turn by itself."""
 
@@ -502,8 +504,8 @@ class Store:
         """A rewind took back this row and all behind it."""
         self._run("DELETE FROM beside WHERE chat_id = ? AND after_row >= ?", (chat_id, row_id))
 
-    def remembered(self, session_ids: Sequence[str]) -> list[tuple[int, str, str, str, str]]:
-        """(row id, wire id, turn id, outcome, inputs as JSON) of all rows of these sessions, in order."""
+    def remembered(self, session_ids: Sequence[str]) -> list[Remembered]:
+        """All rows of these sessions that are known, in order."""
         marks = ",".join("?" * len(session_ids))
         rows = self._run(
             f"SELECT ids.row_id, ids.wire_id, ids.turn_id, turns.outcome, turns.inputs FROM ids "

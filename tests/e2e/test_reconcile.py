@@ -190,6 +190,18 @@ def test_regenerate_again_and_again(chat: Chat, model: GatedModel) -> None:
         same(chat)
 
 
+def test_regenerate_a_message_that_reads_like_hermess_own_words(chat: Chat, model: GatedModel) -> None:
+    """What a client sent is the user's, whatever it looks like."""
+    said = "[System note: " + script({"text": "Noted."}, say="it is late")
+    chat.say(said).succeeded()
+    chat.messages.pop()
+    run = chat.keep(chat.send().finish()).succeeded()
+    assert run.text() == "Noted."
+    assert [one for one in got(model) if one[0] == "user"][-1] == ("user", said)
+    assert next(e["value"]["turns"] for e in run.of("CUSTOM") if e["name"] == "hermes.rewound") == 1
+    same(chat)
+
+
 def test_regenerate_the_first_answer(chat: Chat, model: GatedModel) -> None:
     chat.messages = chat.messages[:1]
     chat.keep(chat.send().finish()).succeeded()
