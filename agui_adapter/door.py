@@ -25,7 +25,7 @@ A busy thread, a gateway that starts or stops, and wrong input are AguiError, ra
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -61,6 +61,8 @@ class Ask:
     run in the thread's record. ``commands``: the text may be a command (a slash command, "restart gateway") as far as
     the caller's scopes allow; else the model gets it, whatever it says.
     ``memory``: what long-term memory is scoped by, instead of the thread.
+    ``first`` is done when the thread is free, before the turn begins and with nobody else at it; what raises AguiError
+    there stops the rest.
     """
 
     text: str = ""
@@ -75,6 +77,7 @@ class Ask:
     inline: bool = False
     run_id: str = ""
     memory: str = ""
+    first: Callable[[], Awaitable[object]] | None = None
 
 
 class Reader:
@@ -208,6 +211,8 @@ class Door:
         async def prepare() -> Prepared:
             if thread.shared:
                 await adapter.archive.reload(thread)
+            if ask.first is not None:
+                await ask.first()
             if ask.instructions is not None:
                 thread.system = ask.instructions
             if ask.history and not thread.seen:

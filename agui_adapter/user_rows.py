@@ -11,7 +11,7 @@ from typing import Any
 
 from .archive import Archive
 from .errors import AguiError
-from .history import visible
+from .history import sent_rows, visible
 from .session import Thread
 
 # The codes of Hermes's JSON-RPC (`prompt.submit`), told beside our own.
@@ -43,17 +43,12 @@ async def user_rows(archive: Archive, thread: Thread) -> list[UserRow]:
 def _user_rows(archive: Archive, thread: Thread) -> list[UserRow]:
     session = archive.sessions.session_id(archive.key_of(thread))
     lineage, rows = archive.sessions.lineage(session), archive.sessions.rows(session)
-    users = {row.id for row in rows if row.role == "user"}
-    wires: dict[int, str] = {}
-    sent: set[int] = set()
-    for row_id, wire, _, _, given in archive.store.remembered(lineage):
-        if wire and row_id in users:
-            wires[row_id] = wire
-            sent |= {row_id} if given != "[]" else set()
+    remembered = archive.store.remembered(lineage)
+    wires = {row_id: wire for row_id, wire, *_ in remembered}
     hidden = archive.store.unsolicited(lineage)
     return [
         UserRow(row.live[1] if row.live[0] == session else None, wires.get(row.id) or f"row-{row.id}", row.content)
-        for row in visible(rows, sent)
+        for row in visible(rows, sent_rows(rows, remembered))
         if row.role == "user" and row.id not in hidden
     ]
 
@@ -68,7 +63,7 @@ def cut_at(
     """
     if ordinal is None and row_id is None:
         if confirmed or confirmed_empty:
-            raise _refused(422, "truncate_target_missing", "Nothing says what to take back: name a row.", _WRONG)
+            raise nothing_named()
         return None
     if not confirmed:
         message = "This takes back a part of the conversation. Send confirm_truncate: true if that is meant."
@@ -86,6 +81,11 @@ def cut_at(
         message = "This takes back the whole conversation. Send confirm_empty_truncate: true too if that is meant."
         raise _refused(422, "truncate_empty_unconfirmed", message, _UNCONFIRMED)
     return Cut(place, rows[place])
+
+
+def nothing_named() -> AguiError:
+    """A request to take back, without what."""
+    return _refused(422, "truncate_target_missing", "Nothing says what to take back: name a row.", _WRONG)
 
 
 def _refused(status: int, code: str, message: str, hermes_code: int) -> AguiError:

@@ -24,10 +24,11 @@ from ..replies import reply
 from ..session import Thread
 from ..stream import TurnFinished
 from ..thread_actions import ThreadActions
+from ..user_rows import rewind
 from . import models as m
 from .conversation import parts
 from .run_events import RunEvents
-from .sessions import GONE, session_of, truncate
+from .sessions import GONE, meant, session_of
 from .talk import FAILURES, RUN_ID, SESSION_ID, Talked, headers, talked
 
 if TYPE_CHECKING:
@@ -89,13 +90,21 @@ class SessionChat:
         content = parts(asked.message if asked.message is not None else asked.input or "", "message")
         if not (content.strip() if isinstance(content, str) else content):
             raise AguiError(422, "invalid_input", "message must not be empty.", members={"param": "message"})
-        cut = await truncate(self._actions, self._server.adapter, thread, asked)
+        archive, left = self._server.adapter.archive, None
+        cut = await meant(self._actions, archive, thread, asked)
+
+        async def take_back() -> None:
+            nonlocal left
+            if cut is not None:
+                _, left = await rewind(archive, thread, cut)
+
         ask = Ask(
             messages=[{"id": new_id("user"), "role": "user", "content": content}],
             instructions=asked.system_message if asked.system_message is not None else asked.instructions,
+            first=take_back,
         )
         reader = await Door(self._server.adapter).open(principal, thread.thread_id, ask)
-        return thread, reader, cut[1] if cut is not None else None
+        return thread, reader, left
 
     @operation(TAG, body=SessionChatBody, reply=SessionChatReply, errors=(*_ERRORS, *FAILURES), headers=_HEADERS)
     async def chat(self, request: web.Request) -> web.Response:

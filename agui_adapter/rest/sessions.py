@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from ..archive import Archive
 from ..errors import AguiError
 from ..operation import operation, parsed, queried
 from ..replies import reply
 from ..session import Principal, Thread
 from ..thread_actions import ThreadActions
-from ..user_rows import cut_at, rewind, user_rows
+from ..user_rows import Cut, cut_at, nothing_named, rewind, user_rows
 from . import models as m
 
 if TYPE_CHECKING:
@@ -119,11 +120,10 @@ class SessionRoutes:
 
     async def _detail(self, thread: Thread) -> dict[str, Any]:
         adapter, turn = self._adapter, thread.current
-        waiting = [asked for one in thread.turns.values() for asked in adapter.requests.open_requests(one)]
         return {
             **self._info(await adapter.archive.info(thread)),
             "run_id": turn.id if turn is not None else None,
-            "requests": [m.request_info(one) for one in waiting],
+            "requests": [m.request_info(one) for one in adapter.requests.open_on(thread)],
             "usage": m.session_usage(await self._actions.usage(thread)),
         }
 
@@ -227,15 +227,12 @@ class SessionRoutes:
         """Take back a turn of the user's and all behind it. Must be confirmed; the next message goes on from there."""
         thread = await self._session(request)
         asked = m.truncation(m.Truncation, await self._server.json(request))
-        done = await truncate(self._actions, self._adapter, thread, asked)
-        if done is None:
-            raise AguiError(
-                422,
-                "truncate_target_missing",
-                "Nothing says what to take back: name a row.",
-                members={"hermes_code": 4004},
-            )
-        undone, left = done
+        archive = self._adapter.archive
+        async with thread.lock:
+            cut = await meant(self._actions, archive, thread, asked)
+            if cut is None:
+                raise nothing_named()
+            undone, left = await rewind(archive, thread, cut)
         return reply({"session_id": thread.thread_id, "turns_undone": undone, "survivor_user_row_ids": left})
 
     # -- the turn that runs -----------------------------------------------------------------------------------
@@ -323,23 +320,18 @@ class SessionRoutes:
         return reply({"process_id": process_id, **await self._actions.stop_process(thread, process_id)})
 
 
-async def truncate(
-    actions: ThreadActions, adapter: AguiAdapter, thread: Thread, asked: m.Truncation
-) -> tuple[int, list[int | None]] | None:
-    """Take back what a body asks for: how many turns, and the rows that are left; None where it asks for nothing."""
-    async with thread.lock:
-        rows = await user_rows(adapter.archive, thread)
-        cut = cut_at(
-            rows,
-            ordinal=asked.truncate_before_user_ordinal,
-            row_id=asked.truncate_before_row_id,
-            confirmed=asked.confirm_truncate,
-            confirmed_empty=asked.confirm_empty_truncate,
-        )
-        if cut is None:
-            return None
+async def meant(actions: ThreadActions, archive: Archive, thread: Thread, asked: m.Truncation) -> Cut | None:
+    """What a body asks to take back, of an idle thread; None where it asks for nothing. Nothing is done yet."""
+    cut = cut_at(
+        await user_rows(archive, thread),
+        ordinal=asked.truncate_before_user_ordinal,
+        row_id=asked.truncate_before_row_id,
+        confirmed=asked.confirm_truncate,
+        confirmed_empty=asked.confirm_empty_truncate,
+    )
+    if cut is not None:
         actions.check_idle(thread)
-        return await rewind(adapter.archive, thread, cut)
+    return cut
 
 
 def messages_of(session_id: str, found: list[dict[str, Any]], rows: dict[str, int | None]) -> list[dict[str, Any]]:

@@ -240,3 +240,23 @@ def test_a_session_is_talked_to_edited_and_streamed(served: Gateway) -> None:
     # The same conversation through the main door.
     chat = Chat(served, thread=name)
     assert chat.say(script({"text": "Four."})).succeeded().text() == "Four."
+
+
+def test_a_refused_edit_takes_nothing_back(make_gateway: Callable[..., Gateway], model: GatedModel) -> None:
+    gateway, gate = make_gateway(agui={"max_turns_per_principal": 1}), unique("g")
+    chat = Chat(gateway)
+    for answer in ("One.", "Two."):
+        chat.say(script({"text": answer})).succeeded()
+    where = f"/api/sessions/{chat.thread}"
+    before = ok(ask(gateway, "GET", f"{where}/messages"))["data"]
+    rows = [message["row_id"] for message in before if message["role"] == "user"]
+    other = Chat(gateway).start(script({"text": f"{{gate:{gate}}}"}))
+    wait_until(lambda: model.reached(gate), "the other turn runs")
+    edit = {"message": script({"text": "Again."}), "truncate_before_row_id": rows[1], "confirm_truncate": True}
+    for way in ("chat", "chat/stream"):
+        assert refused(ask(gateway, "POST", f"{where}/{way}", edit)) == (429, "too_many_turns")
+    assert ok(ask(gateway, "GET", f"{where}/messages"))["data"] == before
+    model.open_gate(gate)
+    other.finish().succeeded()
+    edited = ok(ask(gateway, "POST", f"{where}/chat", edit))
+    assert edited["message"]["content"] == "Again." and edited["survivor_user_row_ids"] == rows[:1]
