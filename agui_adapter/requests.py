@@ -20,7 +20,7 @@ from .errors import AguiError
 from .limits import Places
 from .principal import Principal
 from .rights import check_answer
-from .session import Turn
+from .session import Thread, Turn
 from .stream import Closed, Request, RequestClosed, RequestOpened, StreamEvent, TurnParked
 
 logger = logging.getLogger("hermes_agui")
@@ -293,6 +293,10 @@ class Requests:
     def open_requests(self, turn: Turn) -> tuple[Request, ...]:
         """What the turn has open now."""
         return tuple(p.request for p in self.of_turn(turn, True))
+
+    def open_on(self, thread: Thread) -> list[Request]:
+        """What all turns of a thread have open now."""
+        return [request for turn in thread.turns.values() for request in self.open_requests(turn)]
 
     def parked(self, turn: Turn) -> bool:
         """Whether the turn's worker waits now."""

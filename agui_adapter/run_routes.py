@@ -29,7 +29,6 @@ from .answers import (
     tell_agent,
     typed_answer,
 )
-from .auth import is_json
 from .error_codes import RUN_ERRORS
 from .errors import AguiError
 from .events import AguiStream
@@ -93,10 +92,8 @@ class Runs:
         """One run: RunAgentInput in, AG-UI events out."""
         adapter, settings = self._adapter, self._server.settings
         principal = self._server.principal(request)
-        if not is_json(request.headers.get("Content-Type", "")):
-            raise AguiError(415, "not_json", "Send the run as application/json.")
         self._server.take_stream(request)  # before anything starts: whoever cannot read must not run
-        body = await self._server.body(request)
+        body = await self._server.json_body(request)
         asked = parse(
             body,
             max_messages=settings.max_messages,

@@ -230,8 +230,8 @@ class Server:
         if request.method == "OPTIONS":  # not a route: it would answer for every address that is none
             return self._preflight()
         check_address(request.query.keys())
-        if request.can_read_body and not is_json(request.headers.get("Content-Type", "")):
-            raise AguiError(415, "not_json", "Send application/json.")
+        if request.can_read_body:
+            _check_json(request)
         try:
             request[_CALLER] = await self.identity.of(request)
         except AguiError as error:  # for the routes that ask who calls
@@ -354,14 +354,17 @@ class Server:
             message = f"The body did not come within {seconds:g} seconds (agui.body_seconds)."
             raise AguiError(408, "body_too_slow", message, retry_after=1) from None
 
+    async def json_body(self, request: web.Request) -> bytes:
+        """The same of a route that needs one. Raises AguiError 415 where it does not say that it is JSON."""
+        _check_json(request)
+        return await self.body(request)
+
     async def json(self, request: web.Request, *, optional: bool = False) -> dict[str, Any]:
-        """The body as a JSON object; empty where there is none and it is ``optional``. Raises AguiError 415 or 400."""
+        """The body as a JSON object; empty where there is none and it is ``optional``. AguiError 400, 408 or 415."""
         if optional and not request.can_read_body:
             return {}
-        if not is_json(request.headers.get("Content-Type", "")):
-            raise AguiError(415, "not_json", "Send application/json.")
         try:
-            data = orjson.loads(await self.body(request))
+            data = orjson.loads(await self.json_body(request))
         except orjson.JSONDecodeError as error:
             raise bad_request(f"The body is not valid JSON: {error}.", "invalid_json") from None
         if not isinstance(data, dict):
@@ -388,6 +391,11 @@ class Server:
                     # Nothing waits for it: a full socket needs no heartbeat, and must not keep the others from theirs.
                     with contextlib.suppress(TimeoutError, ConnectionResetError, RuntimeError):
                         await asyncio.wait_for(stream.response.write(HEARTBEAT), 0.05)
+
+
+def _check_json(request: web.Request) -> None:
+    if not is_json(request.headers.get("Content-Type", "")):
+        raise AguiError(415, "not_json", "Send application/json.")
 
 
 class _Stream:

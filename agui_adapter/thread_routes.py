@@ -17,7 +17,6 @@ from .interrupts import describe
 from .operation import EVENT_STREAM, operation, parsed, queried
 from .principal import Scope
 from .replies import millis, reply
-from .run import wait_ready
 from .session import Thread
 from .shapes import (
     CLOSED,
@@ -60,12 +59,7 @@ def add_routes(app: web.Application, server: Server) -> None:
 
 async def known(server: Server, request: web.Request, scope: Scope | None = None) -> Thread:
     """The caller's thread of the address. Raises AguiError 404 where it has none of that id."""
-    principal = server.principal(request, scope)
-    await wait_ready(server.adapter, server.settings.start_wait_seconds)
-    thread: Thread | None = await server.adapter.known_thread(principal, request.match_info["thread_id"])
-    if thread is None:
-        raise AguiError(404, "no_such_thread", "There is no such thread.")
-    return thread
+    return await ThreadActions(server).known(server.principal(request, scope), request.match_info["thread_id"])
 
 
 class ThreadRoutes:
@@ -117,7 +111,6 @@ class ThreadRoutes:
         messages = await adapter.archive.messages(thread, until=last)
         thread.show(messages)
         info = await adapter.archive.info(thread)
-        waiting = [asked for one in thread.turns.values() for asked in adapter.requests.open_requests(one)]
         state = turn.state_at(last) if turn is not None else thread.document.value  # as of `lastEventId`
         body = {
             "threadId": thread.thread_id,
@@ -128,7 +121,7 @@ class ThreadRoutes:
             "status": self._actions.status(thread),
             "messages": messages,
             "turn": {"id": turn.id, "lastEventId": f"{turn.id}.{last}"} if turn is not None else None,
-            "requests": [describe(asked) for asked in waiting],
+            "requests": [describe(asked) for asked in adapter.requests.open_on(thread)],
             "usage": await self._actions.usage(thread),
             "state": {} if state is None else for_clients(state),
         }

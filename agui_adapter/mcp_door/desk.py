@@ -16,7 +16,6 @@ from ..door import Ask, Door, Reader
 from ..errors import AguiError
 from ..interrupts import describe
 from ..results import Called, Result
-from ..run import wait_ready
 from ..session import Principal, Thread, Turn
 from ..store import RunRecord
 from ..stream import Request
@@ -59,12 +58,11 @@ class Desk:
 
     async def ready(self) -> None:
         """Wait out the gateway's start. Raises AguiError 503."""
-        await wait_ready(self.adapter, self.settings.start_wait_seconds)
+        await self.actions.ready()
 
     async def thread(self, principal: Principal, thread_id: str) -> Thread:
         """The caller's thread. Raises AguiError 404; another's is as unknown as a made-up one."""
-        await self.ready()
-        thread = await self.adapter.known_thread(principal, thread_id)
+        thread = await self.actions.find(principal, thread_id)
         if thread is None:
             raise AguiError(404, "no_such_thread", "You have no such thread; the tool `threads` lists yours.")
         return thread

@@ -8,10 +8,7 @@ by caller and call id. Text is never a command here. On the gateway's loop.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +16,7 @@ from aiohttp import web
 
 from ..answers import tool_answer
 from ..door import Ask, Door, Reader, new_id
-from ..errors import INTERNAL, AguiError, bad_request
+from ..errors import AguiError, bad_request
 from ..inputs import has_media
 from ..operation import operation
 from ..reconcile import text_of
@@ -32,12 +29,11 @@ from .conversation import Conversation, read_messages
 from .openai_models import ChatRequest
 from .options import Options, read_options
 from .replays import Replays
+from .wire import frames
 
 if TYPE_CHECKING:
     from ..adapter import AguiAdapter
     from ..server import Server
-
-logger = logging.getLogger("hermes_agui")
 
 ERRORS = (
     *("no_input", "missing_tool_result", "thread_busy", "thread_waiting", "turn_waits", "idempotency_conflict"),
@@ -94,7 +90,7 @@ class Completions:
             options = body.get("stream_options")
             usage = bool(options.get("include_usage")) if isinstance(options, dict) else False
             stream = ChatStream(kept.name, asked.model, kept.created, caller.sight, usage=usage)
-            return await self._server.stream(request, chunks(reader, stream), stream.cut, headers)
+            return await self._server.stream(request, frames(reader, stream), stream.cut, headers)
         result = await reader.wait()
         response = reply(completion(kept.name, asked.model, kept.created, result, caller.sight))
         response.headers.update(headers)
@@ -177,20 +173,3 @@ async def client_tools(adapter: AguiAdapter, asked: Options) -> tuple[ClientTool
     # On a thread: without the warm-up it is this that imports Hermes's tools.
     taken = await asyncio.to_thread(adapter.server_tools) if asked.tools else frozenset()
     return read_tools(asked.tools, taken)
-
-
-async def chunks(reader: Reader, stream: ChatStream) -> AsyncGenerator[bytes, None]:
-    """The bytes of a streamed completion; the headers are out, so what fails here is told in the stream."""
-    try:
-        yield b"".join(stream.start())
-        async with aclosing(reader.batches()) as batches:
-            async for batch in batches:
-                frames = [frame for _, event in batch for frame in stream.feed(event)]
-                if frames:
-                    yield b"".join(frames)
-        if not stream.done:
-            yield b"".join(stream.feed(reader.end))
-    except Exception:
-        logger.exception("agui: a stream failed")
-        if frames := stream.fail(AguiError(500, "internal", INTERNAL)):
-            yield b"".join(frames)

@@ -29,15 +29,6 @@ class Conversation:
     new: list[Message] = field(default_factory=list)
     results: list[Message] = field(default_factory=list)
 
-    @property
-    def unanswered(self) -> list[str]:
-        """Ids of the newest answer's calls that no result came for, if any result came at all."""
-        if not self.results:
-            return []
-        given = {message["toolCallId"] for message in self.results}
-        calls = (self.history[-1].get("toolCalls") or []) if self.history else []
-        return [call["id"] for call in calls if call["id"] not in given]
-
 
 def read_messages(data: Any, *, most: int, prefix: str) -> Conversation:
     """Chat Completions messages. Raises AguiError 413 or 422. ``prefix`` makes the ids, different for each request."""

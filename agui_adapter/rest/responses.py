@@ -8,17 +8,14 @@ gateway's loop.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from ..door import Door, Reader, new_id
-from ..errors import INTERNAL, AguiError
+from ..errors import AguiError
 from ..operation import operation, queried
 from ..replies import reply
 from ..session import Turn
@@ -32,12 +29,11 @@ from .replays import Replays
 from .response_store import ResponseRecord, ResponseStore
 from .response_stream import ResponseStream
 from .seen import Sight
+from .wire import frames
 
 if TYPE_CHECKING:
     from ..adapter import AguiAdapter
     from ..server import Server
-
-logger = logging.getLogger("hermes_agui")
 
 _SWEEP_SECONDS = 300.0
 _ERRORS = (*ERRORS, "previous_response_not_found")
@@ -126,7 +122,7 @@ class Responses:
         headers = caller.headers(asked.ignored)
         if body.get("stream"):
             stream = ResponseStream(live.base, caller.sight)
-            told = _told(Reader(live.turn, live.position), stream)
+            told = frames(Reader(live.turn, live.position), stream)
             return await self._server.stream(request, told, stream.cut, headers)
         response = reply(live.stream.response() if background else await self._whole(live, caller))
         response.headers.update(headers)
@@ -134,7 +130,7 @@ class Responses:
 
     async def _whole(self, live: _Live, caller: Caller) -> dict[str, Any]:
         stream = ResponseStream(live.base, caller.sight)
-        async for _ in _told(Reader(live.turn, live.position), stream):
+        async for _ in frames(Reader(live.turn, live.position), stream):
             pass
         if stream.error is not None:
             raise stream.error
@@ -236,7 +232,7 @@ class Responses:
         """Read a stored response to its end, whoever else reads it, and save it."""
         stored, archive = self._stored, self._adapter.archive
         try:
-            async for _ in _told(Reader(live.turn, live.position, counts=False), live.stream):
+            async for _ in frames(Reader(live.turn, live.position, counts=False), live.stream):
                 pass
         except asyncio.CancelledError:
             live.stream.fail(_STOPPED)
@@ -286,7 +282,7 @@ class Responses:
         # The numbers of a stream that is gone on with are those of what was seen.
         sight = read_sight(request.headers, self._server.settings) if TOOLS in request.headers else live.sight
         stream = ResponseStream(live.base, sight, after=-1 if after is None else after)
-        return await self._server.stream(request, _told(Reader(live.turn, live.position), stream), stream.cut)
+        return await self._server.stream(request, frames(Reader(live.turn, live.position), stream), stream.cut)
 
     def _now(self, record: ResponseRecord) -> dict[str, Any]:
         live = self._live.get(record.response_id)
@@ -339,23 +335,6 @@ class Responses:
 
         await archive.run(work)
         return reply({"id": record.response_id, "object": "response", "deleted": True})
-
-
-async def _told(reader: Reader, stream: ResponseStream) -> AsyncGenerator[bytes, None]:
-    """The bytes of a streamed response; the headers are out, so what fails here is told in the stream."""
-    try:
-        yield b"".join(stream.start())
-        async with aclosing(reader.batches()) as batches:
-            async for batch in batches:
-                frames = [frame for _, event in batch for frame in stream.feed(event)]
-                if frames:
-                    yield b"".join(frames)
-        if not stream.done:
-            yield b"".join(stream.feed(reader.end))
-    except Exception:
-        logger.exception("agui: a stream failed")
-        if frames := stream.fail(AguiError(500, "internal", INTERNAL)):
-            yield b"".join(frames)
 
 
 def _with_conversation(caller: Caller, body: dict[str, Any]) -> Caller:
