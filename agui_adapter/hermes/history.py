@@ -23,6 +23,8 @@ from .versions import session_id_of
 
 logger = logging.getLogger("hermes_agui")
 
+_COUNTS_KEPT = 2000
+
 
 def home() -> Path:
     """The directory of Hermes's database."""
@@ -36,6 +38,7 @@ class Sessions:
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
+        self._counts: dict[str, tuple[tuple[Any, ...], int]] = {}  # session → what its rows looked like, and the count
         self.shown: Callable[[str], str] = lambda text: text  # an answer as a person sees it
 
     @property
@@ -145,18 +148,27 @@ class Sessions:
         return any(column[1] == "compacted" for column in columns)
 
     def count(self, session_id: str) -> int:
-        """How many messages a person sees of a session."""
+        """How many messages a person sees of a session. One that was compacted is read for it, once for each change."""
         if not session_id or self._db is None:
             return 0
-        sql = "SELECT COUNT(*), SUM(compacted) FROM messages WHERE session_id = ? AND (active = 1 OR compacted = 1)"
-        if not self._compacts:
-            sql = "SELECT COUNT(*), 0 FROM messages WHERE session_id = ? AND active = 1"
-        sql += " AND role IN ('user', 'assistant', 'tool')"
+        compacted = "SUM(compacted)" if self._compacts else "0"
+        shown = "active = 1 OR compacted = 1" if self._compacts else "active = 1"
+        sql = (
+            f"SELECT COUNT(*), MAX(id), SUM(active), {compacted}, SUM({shown}) FROM messages"
+            " WHERE session_id = ? AND role IN ('user', 'assistant', 'tool')"
+        )
+        lineage = self.lineage(session_id)
         with self._db._lock:
-            count, compacted = self._db._conn.execute(sql, (session_id,)).fetchone()
-        if not compacted and len(self.lineage(session_id)) < 2:
-            return int(count)
-        return len(visible(self.rows(session_id)))
+            looks = tuple(tuple(self._db._conn.execute(sql, (one,)).fetchone()) for one in lineage)
+        if len(lineage) < 2 and not looks[0][3]:
+            return int(looks[0][4] or 0)
+        before, count = self._counts.get(session_id, ((), 0))
+        if before != looks:
+            count = len(visible(self.rows(session_id)))
+            self._counts[session_id] = looks, count
+            if len(self._counts) > _COUNTS_KEPT:
+                self._counts.pop(next(iter(self._counts)), None)
+        return count
 
     def shared(self, session_key: str, session_id: str) -> bool:
         """Whether another chat's key stands on this session too."""

@@ -26,7 +26,10 @@ def redact_lines(text: str) -> str:
 
     Alone a line may lose more: with an address anywhere in a text, Hermes leaves `password: …` in all of it.
     """
-    return "\n".join(redact(line) if line else "" for line in redact(text).split("\n"))
+    whole = redact(text)
+    if whole == text and "\n" not in text:
+        return text  # its only line was just looked at
+    return "\n".join(redact(line) if line else "" for line in whole.split("\n"))
 
 
 def hide(text: str) -> str:

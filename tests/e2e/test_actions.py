@@ -154,6 +154,13 @@ def long_talk(gateway: Gateway) -> Chat:
     return chat
 
 
+def counted(chat: Chat) -> int:
+    """How many messages the list of threads tells of it."""
+    threads = httpx.get(f"{chat.gateway.url}/agui/threads", trust_env=False).json()["threads"]
+    (count,) = (one["messageCount"] for one in threads if one["threadId"] == chat.thread)
+    return int(count)
+
+
 def test_compress_shortens_what_the_model_gets_and_nothing_that_people_see(acting: Gateway, model: GatedModel) -> None:
     chat = long_talk(acting)
     seen, size = look(chat)["messages"], len(model.requests[-1]["messages"])
@@ -162,7 +169,9 @@ def test_compress_shortens_what_the_model_gets_and_nothing_that_people_see(actin
     assert done.json()["compressed"] is True
     assert re.search(r"Compressed: 18 → \d+ messages", done.json()["text"]) and "the answers" in done.json()["text"]
     assert look(chat)["messages"] == seen
+    assert counted(chat) == counted(chat) == len(seen)  # the second time from memory
     run = chat.say(script({"text": "After it."})).succeeded()
+    assert counted(chat) == len(seen) + 2
     assert len(model.requests[-1]["messages"]) < size
     assert "CONTEXT COMPACTION" in json.dumps(model.requests[-1]["messages"])
     assert not run.of("MESSAGES_SNAPSHOT")
