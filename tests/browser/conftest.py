@@ -116,7 +116,8 @@ def watch() -> Iterator[Watch]:
 
 
 @pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
+def context(browser: Browser, make_gateway: Callable[..., Gateway]) -> Iterator[BrowserContext]:
+    """After `make_gateway`, so that its pages are closed before a gateway that they would miss."""
     made = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce", color_scheme="light")
     made.set_default_timeout(30_000)
     yield made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from playwright.sync_api import Browser, BrowserContext
 
 from agui_adapter.demo.gateway import Gateway
 from tests.browser.conftest import Console, Watch
+from tests.browser.proxy import Proxy
 from tests.e2e import wire_platform
-from tests.e2e.helpers import Chat, GatedModel, hermes, script, unique, wait_until
+from tests.e2e.helpers import Chat, GatedModel, call, hermes, script, unique, wait_until
+from tests.e2e.media import wav
 
 pytestmark = pytest.mark.slow  # `make test` drives the chat and a device; `make test-all` these too
 
@@ -233,6 +235,71 @@ def test_another_platforms_session_is_watched_and_branched(
     console.sees("Here now.")
 
 
+def test_another_platforms_session_goes_on_here(open_page: Open, watched: Any, watch: Watch, model: GatedModel) -> None:
+    gateway, wire = watched
+    chat, name = unique("c"), unique("chat")
+    wire.say(chat, script({"text": "Said over there."}), name=name)
+    wire.wait(chat, "Said over there.")
+    console = signed_in(open_page, gateway, watch)
+    page = console.page
+    page.locator(".watched summary").click()
+    page.locator(".watched a", has_text=name).click()
+    console.sees("Said over there.")
+    page.get_by_role("button", name="Go on here").click()
+    assert console.thread
+    page.get_by_role("note").get_by_text("waits").wait_for()  # what both chats should know
+    console.sees("Said over there.")
+    console.say(script({"text": "Said here."}))
+    console.sees("Said here.")
+    assert "Said over there." in str(model.requests[-1]["messages"])
+    console.idle()
+    wire.say(chat, script({"text": "And there again."}), "in-2", name=name)
+    wire.wait(chat, "And there again.")
+    assert "Said here." in str(model.requests[-1]["messages"])
+
+
+def test_an_address_that_a_stranger_opens_leads_to_the_door(open_page: Open, watched: Any, watch: Watch) -> None:
+    """A thread's address, opened by somebody whom nobody knows: no thread, only the door; then the thread."""
+    watch.allow += ["401", "404"]
+    console = open_page("#/t/nowhere", url=watched[0].url)
+    page = console.page
+    page.get_by_label("Token").fill(KEY)
+    page.get_by_role("button", name="Sign in").click()
+    page.locator(".failure code", has_text="no_such_thread").wait_for()
+
+
+def test_what_is_said_offline_is_not_lost(open_page: Open, gateway: Gateway, watch: Watch) -> None:
+    watch.allow.append("net::ERR_")
+    with Proxy(gateway) as proxy:
+        console = talked(open_page, url=proxy.url)
+        proxy.cut()
+        console.page.get_by_text("Offline, reconnecting").wait_for()
+        said = script({"text": "Heard after all."})
+        console.say(said)
+        console.page.locator(".failure code", has_text="offline").wait_for()
+        assert console.box.input_value() == said
+        proxy.mend()
+        console.page.get_by_text("Offline, reconnecting").wait_for(state="detached")
+        console.box.press("Enter")
+        console.sees("Heard after all.")
+        console.idle()
+        assert console.page.locator(".message.user").count() == 2
+        assert console.page.locator(".failure").count() == 0
+
+
+def test_the_page_says_when_there_is_no_server(open_page: Open, gateway: Gateway, watch: Watch) -> None:
+    watch.allow.append("net::ERR_")
+    with Proxy(gateway) as proxy:
+        console = open_page(url=proxy.url)
+        console.box.wait_for()
+        console.page.route("**/agui/**", lambda route: route.abort())
+        console.page.reload()
+        console.page.get_by_text("The server cannot be reached").wait_for()
+        console.page.unroute("**/agui/**")
+        console.page.get_by_role("button", name="Try again").click()
+        console.box.wait_for()
+
+
 # -- accessibility -------------------------------------------------------------------------------------------------
 
 
@@ -248,14 +315,30 @@ def serious(page: Any) -> list[str]:
     ]
 
 
-@pytest.mark.skipif(not AXE.is_file(), reason="needs axe-core: make web")
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_serious(open_page: Open, browser: Browser, gateway: Gateway, theme: Any) -> None:
+needs_axe = pytest.mark.skipif(not AXE.is_file(), reason="needs axe-core: make web")
+
+
+@pytest.fixture
+def themed(
+    browser: Browser, make_gateway: Callable[..., Gateway], request: pytest.FixtureRequest
+) -> Iterator[BrowserContext]:
+    made = browser.new_context(
+        viewport={"width": 1280, "height": 800}, color_scheme=request.param, reduced_motion="reduce"
+    )
+    made.set_default_timeout(30_000)
+    yield made
+    made.close()
+
+
+both_themes = pytest.mark.parametrize("themed", ["light", "dark"], indirect=True)
+
+
+@needs_axe
+@both_themes
+def test_axe_finds_nothing_serious(open_page: Open, themed: BrowserContext, gateway: Gateway) -> None:
     from tests.browser.test_chat import RICH
 
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme=theme, reduced_motion="reduce")
-    context.set_default_timeout(30_000)
-    console = open_page(into=context)
+    console = open_page(into=themed)
     page = console.page
     console.box.wait_for()
     assert not serious(page)
@@ -269,7 +352,106 @@ def test_axe_finds_nothing_serious(open_page: Open, browser: Browser, gateway: G
     page.locator(".code .hljs-keyword").first.wait_for()
     assert not serious(page)
     page.get_by_role("button", name="Stop", exact=True).click()
-    context.close()
+
+
+@needs_axe
+@both_themes
+def test_axe_finds_nothing_serious_in_cards_and_dialogs(
+    open_page: Open, themed: BrowserContext, gateway: Gateway, model: GatedModel
+) -> None:
+    from tests.e2e.asking import deletes, victim
+
+    console = open_page(into=themed)
+    page = console.page
+
+    def shows(what: Any) -> None:
+        what.first.wait_for()
+        assert not serious(page), what
+
+    bars = [{"label": "spring", "value": 3}]
+    todos = [{"id": "1", "content": "Look", "status": "completed"}, {"id": "2", "content": "Do", "status": "pending"}]
+    path = gateway.work_dir / f"{unique('sound')}.wav"
+    path.write_bytes(wav())
+    tools = [
+        call("todo", {"todos": todos}),
+        call("terminal", {"command": "sleep 300", "background": True}),
+        call("show_chart", {"title": "Rain", "bars": bars}),
+    ]
+    console.say(script({"tools": tools}, {"text": f"Look.\nMEDIA:{path}"}))
+    page.locator(".attachment audio").wait_for()
+    console.idle()
+    page.locator(".plan summary").click()
+    shows(page.locator("[data-tool=show_chart]"))
+    page.get_by_role("button", name="Processes (1)").click()
+    shows(page.get_by_role("dialog").locator(".process"))
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    page.locator(".threads li.current .menu summary").click()
+    shows(page.get_by_role("button", name="Rename"))
+    page.get_by_role("button", name="Delete").click()
+    shows(page.get_by_role("dialog"))
+    page.get_by_role("button", name="Keep").click()
+    console.box.fill("/")
+    shows(page.get_by_role("option"))
+    page.locator(".message.user").first.hover()
+    page.get_by_role("button", name="Edit").click()
+    shows(page.get_by_label("Edit your message"))
+    page.get_by_role("button", name="Cancel").click()
+    console.say(script({"tools": [call("pick_color", {"question": "Which?"})]}, {"text": "Fine."}))
+    shows(page.get_by_role("button", name="Use this colour"))
+    page.get_by_role("button", name="Decline").click()
+    console.sees("Fine.")
+    console.idle()
+    console.say(deletes(victim(gateway), then="Not."))
+    shows(page.locator("[data-request=approval]"))
+    page.get_by_role("button", name="Deny").click()
+    console.sees("Not.")
+    console.idle()
+    console.say("/reload-mcp")
+    shows(page.locator("[data-request=confirm]"))
+    page.get_by_role("button", name="Cancel").click()
+    console.idle()
+    gate = unique("g")
+    goal = script({"text": f"I work {{gate:{gate}}}"})
+    console.say(script({"tools": [call("delegate_task", {"goal": goal})]}, {"text": "Sent."}))
+    page.locator(".subagent summary").click()
+    shows(page.get_by_role("button", name="Stop subagent"))
+    model.open_gate(gate)
+    console.idle()
+    console.say(script({"status": 401, "message": "no such key"}))
+    shows(page.locator(".failure"))
+
+
+@needs_axe
+@both_themes
+def test_axe_finds_nothing_serious_at_the_door(
+    open_page: Open, themed: BrowserContext, make_gateway: Callable[..., Gateway]
+) -> None:
+    gateway = make_gateway(env={"AGUI_ALLOWED_USERS": None})
+    page = open_page(url=gateway.url, into=themed).page
+    page.get_by_role("button", name="Ask for a code").wait_for()
+    assert not serious(page)
+    page.get_by_role("button", name="Ask for a code").click()
+    page.locator(".pairing").wait_for()
+    assert not serious(page)
+    page.get_by_role("button", name="Use a token instead").click()
+    page.get_by_label("Token").wait_for()
+    assert not serious(page)
+
+
+@needs_axe
+def test_axe_finds_nothing_serious_on_a_phone(open_page: Open, browser: Browser) -> None:
+    phone = browser.new_context(viewport={"width": 360, "height": 640}, has_touch=True, reduced_motion="reduce")
+    phone.set_default_timeout(30_000)
+    console = open_page(into=phone)
+    console.say(script({"text": "Small."}))
+    console.sees("Small.")
+    console.idle()
+    assert not serious(console.page)
+    console.page.get_by_role("button", name="Threads", exact=True).click()
+    console.page.get_by_label("Search threads").wait_for()
+    assert not serious(console.page)
+    phone.close()
 
 
 def test_a_thread_of_somebody_else_is_not_there(open_page: Open, gateway: Gateway, watch: Watch) -> None:

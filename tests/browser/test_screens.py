@@ -14,7 +14,8 @@ from playwright.sync_api import Browser, BrowserContext
 from agui_adapter.demo import wire
 from agui_adapter.demo.gateway import Gateway
 from tests.browser.conftest import TOOLSETS, Console, Watch
-from tests.e2e.helpers import GatedModel, call, script
+from tests.e2e.helpers import GatedModel, call, script, unique, wait_until
+from tests.e2e.media import png, wav
 
 pytestmark = pytest.mark.slow  # `make test` drives the chat and a device; `make test-all` these too
 
@@ -125,6 +126,56 @@ def test_the_main_views(browser: Browser, shown: Gateway, folder: Path, theme: A
     console.idle()
     console.page.get_by_role("button", name="Event inspector").click()
     console.page.screenshot(path=folder / f"chart-{theme}.png")
+    context.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_other_views(browser: Browser, gateway: Gateway, model: GatedModel, folder: Path, theme: Any) -> None:
+    """What is seen less often: the empty page, commands, files, subagents, dialogs, a confirmation, an error."""
+    context = browser.new_context(viewport={"width": 1120, "height": 760}, color_scheme=theme, reduced_motion="reduce")
+    context.set_default_timeout(60_000)
+    page = context.new_page()
+    console = Console(page, gateway.url)
+    page.goto(gateway.url)
+    console.box.fill("/s")
+    page.get_by_role("option").first.wait_for()
+    page.screenshot(path=folder / f"empty-{theme}.png")
+
+    gate = unique("g")
+    paths = [gateway.work_dir / f"{unique('file')}.{kind}" for kind in ("png", "wav", "csv")]
+    for path, data in zip(paths, (png(size=160), wav(2), b"a,b"), strict=True):
+        path.write_bytes(data)
+    tags = "\n".join(f"MEDIA:{path}" for path in paths)
+    goal = script({"text": f"I look {{gate:{gate}}}"})
+    steps = {"tools": [call("delegate_task", {"goal": goal})]}, {"text": f"Here is what I have so far.\n{tags}"}
+    console.say(script(*steps, say="A question with a longwordwithoutanyplacetobreak" + "k" * 200))
+    page.locator(".attachment").nth(2).wait_for()
+    wait_until(lambda: model.reached(gate), "the subagent works")
+    page.locator(".subagent summary").click()
+    console.idle()
+    page.locator(".viewport").evaluate("one => one.scrollTo(0, one.scrollHeight)")
+    page.screenshot(path=folder / f"files-{theme}.png")
+    model.open_gate(gate)
+    console.idle()
+
+    start = {"command": f"echo {'word ' * 60}; sleep 300", "background": True}
+    console.say(script({"tools": [call("terminal", start)]}, {"text": "It runs."}))
+    console.sees("It runs.")
+    console.idle()
+    page.get_by_role("button", name="Processes (1)").click()
+    page.get_by_role("dialog").locator(".code").wait_for()
+    page.screenshot(path=folder / f"processes-{theme}.png")
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    console.say("/reload-mcp")
+    page.locator("[data-request=confirm]").wait_for()
+    page.locator(".threads li.current .menu summary").click()
+    page.screenshot(path=folder / f"confirm-{theme}.png")
+    page.locator("[data-request=confirm]").get_by_role("button", name="Cancel").click()
+    console.idle()
+    console.say(script({"status": 401, "message": "no such key"}))
+    page.locator(".failure").wait_for()
+    page.screenshot(path=folder / f"failure-{theme}.png")
     context.close()
 
 

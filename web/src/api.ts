@@ -66,12 +66,6 @@ export function stream(path: string, signal: AbortSignal, lastEventId = "", body
   return send(path, { method: "POST", headers: headers(more), body: JSON.stringify(body), signal });
 }
 
-/** A file of the server's, with the token, as a URL for `<img>` and links. The caller revokes it. */
-export async function fileUrl(path: string): Promise<string> {
-  const response = await send(path, { headers: headers() });
-  return URL.createObjectURL(await response.blob());
-}
-
 /** An id; `crypto.randomUUID` is missing on plain HTTP beyond this machine. */
 export function newId(prefix: string): string {
   const bytes = crypto.getRandomValues(new Uint8Array(12));

@@ -54,25 +54,32 @@ const { setState: set, getState: get } = useConsole;
 
 /** Find out whether this caller may use the agent. */
 export async function enter(): Promise<void> {
+  if (get().access === "asking" && addressed()) route(); // it need not wait for the answer
   try {
     const capabilities = await api<Capabilities>("/agui/capabilities");
     set({ capabilities });
-    if (capabilities.custom?.hermes?.access) return set({ access: "pairing", problem: "" });
+    if (capabilities.custom?.hermes?.access) return stay("pairing");
     set({ access: "in", problem: "" });
+    route();
     void list();
     if (capabilities.custom?.hermes?.observe) void sessions();
     void api<{ commands: Command[] }>("/agui/commands").then(
       ({ commands }) => set({ commands }),
       () => undefined,
     );
-    route();
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) {
       const wrong = hasToken() && error.code === "invalid_token";
-      return set({ access: "token", problem: wrong ? error.message : "" });
+      return stay("token", wrong ? error.message : "");
     }
-    set({ access: error instanceof ApiError && error.status === 0 ? "offline" : "token", problem: said(error) });
+    stay(error instanceof ApiError && error.status === 0 ? "offline" : "token", said(error));
   }
+}
+
+/** Before the door: no thread is open. */
+function stay(access: Access, problem = ""): void {
+  get().open?.close();
+  set({ access, problem, open: null });
 }
 
 export async function signIn(token: string, keep: boolean): Promise<void> {
@@ -138,9 +145,11 @@ export const goTo = (address: string) => {
 };
 export const goToThread = (id: string) => goTo(`#/t/${encodeURIComponent(id)}`);
 
+const addressed = () => /^#\/([ts])\/(.+)$/.exec(location.hash);
+
 /** Open what the address names. */
 export function route(): void {
-  const [, kind, id] = /^#\/([ts])\/(.+)$/.exec(location.hash) ?? [];
+  const [, kind, id] = addressed() ?? [];
   const wanted = id ? safely(id) : "";
   const { open } = get();
   if (open && open.id === wanted && open.readOnly === (kind === "s")) return;
@@ -182,16 +191,17 @@ export async function branch(id: string, kind: "thread" | "session" = "thread"):
   await list();
 }
 
-/** Go on with another platform's session itself. Returns what the user should know. */
-export async function resume(id: string): Promise<string> {
+/** Go on with another platform's session itself. The thread says what the user should know of it. */
+export async function resume(id: string): Promise<void> {
   const made = await api<{ threadId: string; notice: string }>(
     `/agui/sessions/${encodeURIComponent(id)}/resume`,
     "POST",
     {},
   );
   goToThread(made.threadId);
+  route(); // now, not with the event of the address
+  get().open?.tell(made.notice);
   await list();
-  return made.notice;
 }
 
 export async function compress(id: string): Promise<string> {

@@ -70,6 +70,7 @@ export class OpenThread {
   private gone = false;
   private runId = "";
   private lastAsked = new Map<string, Asked>();
+  private telling = "";
 
   constructor(
     readonly id: string,
@@ -137,6 +138,8 @@ export class OpenThread {
       stopping: false,
       ...this.told(told.messages),
     });
+    if (this.telling) this.note("told", this.telling);
+    this.telling = "";
     requestAnimationFrame(() => setTimeout(() => performance.mark("thread shown"))); // drawn: for the bench
     this.changed();
     agent.subscribe({
@@ -222,6 +225,12 @@ export class OpenThread {
     const known = this.now.asked.find((one) => one.id === id) ?? this.lastAsked.get(id);
     this.set({ asked: this.now.asked.filter((one) => one.id !== id) });
     if (known) this.set({ closed: [...this.now.closed.filter((one) => one.id !== id), { ...known, closed: how }] });
+  }
+
+  /** Say this behind the newest message, as soon as that is known. */
+  tell(text: string) {
+    if (this.now.phase === "ready") this.note("told", text);
+    else this.telling = text;
   }
 
   private note(kind: string, text: string) {

@@ -1,6 +1,6 @@
 /** Markdown as it streams: each top-level block is parsed again only when it changed. */
 import { fromMarkdown } from "mdast-util-from-markdown";
-import { type ReactNode, memo, useDeferredValue, useEffect, useRef, useState } from "react";
+import { type ReactNode, memo, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
 import ReactMarkdown, { type Components } from "react-markdown";
 import remarkGfm from "remark-gfm";
 import { here } from "../api";
@@ -10,7 +10,8 @@ const MAX_HIGHLIGHTED = 20_000;
 
 export const Markdown = memo(function Markdown({ text }: { text: string }) {
   const before = useRef<string[]>([]);
-  const blocks = blocksOf(text, before.current);
+  const shown = usePaced(text, before.current.at(-1)?.length ?? 0);
+  const blocks = useMemo(() => blocksOf(shown, before.current), [shown]);
   before.current = blocks;
   return (
     <div className="markdown">
@@ -20,6 +21,30 @@ export const Markdown = memo(function Markdown({ text }: { text: string }) {
     </div>
   );
 });
+
+const CHARACTERS_PER_MS = 80;
+
+/**
+ * The text, not oftener than its growing end can be drawn: that is parsed and laid out anew each time, so a block of
+ * many pages would leave no time for anything else. One of some lines is never held back.
+ */
+function usePaced(text: string, last: number): string {
+  const wait = Math.min(last / CHARACTERS_PER_MS, 500);
+  const [kept, keep] = useState(text);
+  const at = useRef(0);
+  const held = wait > 32 && text !== kept && text.startsWith(kept);
+  useEffect(() => {
+    if (text === kept) return;
+    const draw = () => {
+      at.current = performance.now();
+      keep(text);
+    };
+    if (!held) return draw();
+    const timer = setTimeout(draw, Math.max(0, at.current + wait - performance.now()));
+    return () => clearTimeout(timer);
+  }, [text, kept, held, wait]);
+  return held ? kept : text;
+}
 
 /** The top-level blocks. Text that was only added to can change no block but the last one of before. */
 export function blocksOf(text: string, before: readonly string[]): string[] {

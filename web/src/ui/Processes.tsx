@@ -17,7 +17,10 @@ export function Processes() {
       () => undefined,
     );
   useEffect(() => {
-    if (ready) void read();
+    if (!ready) return;
+    void read();
+    const timer = open ? setInterval(() => void read(), 2000) : undefined; // what they say, while somebody looks
+    return () => clearInterval(timer);
   }, [ready, running, open]);
   if (!found.length) return null;
   const works = found.filter((one) => one.exitCode === undefined && one.status === "running").length;

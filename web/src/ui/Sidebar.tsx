@@ -14,6 +14,10 @@ export function Sidebar({ onLeave }: { onLeave: () => void }) {
       (told) => setSaid(typeof told === "string" ? told : ""),
       (error) => setSaid(said(error)),
     );
+  const shrink = (id: string) => {
+    setSaid("Compressing …");
+    void act(compress(id));
+  };
   useEffect(() => {
     const timer = setInterval(() => {
       if (document.visibilityState !== "visible") return;
@@ -65,7 +69,7 @@ export function Sidebar({ onLeave }: { onLeave: () => void }) {
               <button type="button" onClick={() => void act(branch(thread.threadId))}>
                 Branch
               </button>
-              <button type="button" onClick={() => void act(compress(thread.threadId))}>
+              <button type="button" onClick={() => shrink(thread.threadId)}>
                 Compress
               </button>
               <button type="button" onClick={() => void act(change(thread.threadId, { archived: !thread.archived }))}>
@@ -89,8 +93,11 @@ export function Sidebar({ onLeave }: { onLeave: () => void }) {
         )}
       </ul>
       {said_ && (
-        <p className="notice" role="status">
-          {said_}
+        <p className="notice row" role="status">
+          <span>{said_}</span>
+          <button type="button" className="quiet" onClick={() => setSaid("")}>
+            Dismiss
+          </button>
         </p>
       )}
       {watched && <Watched sessions={watched} onLeave={onLeave} />}

@@ -208,8 +208,8 @@ export function AttachmentCard({ data }: DataMessagePartProps<FileFacts>) {
   return (
     <figure className="attachment">
       {data.kind === "image" && address && <img src={address} alt={data.caption || data.name} />}
-      {data.kind === "audio" && address && <audio controls src={address} />}
-      {data.kind === "video" && address && <video controls src={address} />}
+      {data.kind === "audio" && address && <audio controls src={address} aria-label={data.name} />}
+      {data.kind === "video" && address && <video controls src={address} aria-label={data.name} />}
       <figcaption>
         <a href={link} target="_blank" rel="noreferrer noopener" download={data.kind === "image" ? undefined : data.name}>
           {data.name}
@@ -240,7 +240,8 @@ export function MediaList({ media }: { media: Media[] }) {
         const address = addressOf(one);
         const name = one.metadata?.filename ?? one.type;
         if (one.type === "image" && address) return <img key={index} src={address} alt={name} />;
-        if (one.type === "audio" && address) return <audio key={index} controls src={address} />;
+        if (one.type === "audio" && address) return <audio key={index} controls src={address} aria-label={name} />;
+        if (one.type === "video" && address) return <video key={index} controls src={address} aria-label={name} />;
         return (
           <span key={index} className="chip">
             <Icon name="clip" />

@@ -3,7 +3,7 @@ import { type FormEvent, useState } from "react";
 import type { Asked } from "../api";
 import { useOpenThread, useThread } from "../context";
 import { CHART, COLOR } from "../tools";
-import { Code } from "./Markdown";
+import { Code, Markdown } from "./Markdown";
 import { duration, useNow } from "./bits";
 
 const WORDS: Record<string, string> = {
@@ -11,8 +11,9 @@ const WORDS: Record<string, string> = {
   session: "Allow for this session",
   always: "Always allow",
   deny: "Deny",
-  cancel: "Cancel",
 };
+/** Hermes's own words in the text of a confirmation. */
+const CONFIRMS: Record<string, string> = { once: "Approve once", always: "Always approve", cancel: "Cancel" };
 const TITLES: Record<string, string> = {
   approval: "The agent asks to run this",
   confirm: "Please confirm",
@@ -65,7 +66,8 @@ function Request({ asked }: { asked: Asked }) {
   const until = asked.expiresAt ? Date.parse(asked.expiresAt) : 0;
   const now = useNow(until > 0);
   const expired = until > 0 && now >= until;
-  const command = about?.command ?? about?.text ?? "";
+  const command = about?.command ?? "";
+  const words = kind === "approval" ? WORDS : kind === "confirm" ? CONFIRMS : {};
   const choices = about?.choices ?? [];
   const free = kind === "clarify" && !asked.responseSchema?.properties?.answer?.enum;
   const give = async (payload: unknown) => {
@@ -85,7 +87,6 @@ function Request({ asked }: { asked: Asked }) {
     if (text.trim()) void give(kind === "client_tool" ? { content: text.trim() } : { answer: text.trim() });
   };
   const off = busy || expired || thread.readOnly;
-  const needsNoText = kind === "approval" || kind === "confirm";
   return (
     <section className="card request" data-request={kind} aria-label={TITLES[kind]}>
       <header className="row">
@@ -96,7 +97,7 @@ function Request({ asked }: { asked: Asked }) {
           </span>
         )}
       </header>
-      <p>{asked.message}</p>
+      {about?.text ? <Markdown text={about.text} /> : <p>{asked.message}</p>}
       {command && <Code text={command} language={kind === "approval" ? "bash" : ""} />}
       <div className="row choices">
         {choices.map((choice) => (
@@ -107,11 +108,11 @@ function Request({ asked }: { asked: Asked }) {
             disabled={off}
             onClick={() => void choose(choice)}
           >
-            {(needsNoText && WORDS[choice]) || choice}
+            {words[choice] ?? choice}
           </button>
         ))}
       </div>
-      {needsNoText && choices.includes("deny") && (
+      {kind === "approval" && choices.includes("deny") && (
         <input
           value={text}
           disabled={off}
