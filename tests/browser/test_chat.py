@@ -55,6 +55,17 @@ def test_markdown_with_code_a_table_and_nothing_from_elsewhere(open_page: Open) 
     assert page.get_by_role("link", name="of elsewhere").get_attribute("rel") == "noreferrer noopener"
 
 
+def test_a_line_of_the_answer_is_a_line_on_the_page(open_page: Open) -> None:
+    """Hermes's own answers to commands are lines; a hard break is one break too."""
+    console = open_page()
+    console.say(script({"text": "one\ntwo  \nthree\n\n- four\n- five"}))
+    console.sees("five")
+    console.idle()
+    paragraph = console.page.locator(".message.assistant p")
+    assert paragraph.inner_text().split("\n") == ["one", "two", "three"]
+    assert console.page.locator(".message.assistant li").all_inner_texts() == ["four", "five"]
+
+
 def test_reasoning_is_folded_and_a_tool_card_has_arguments_result_and_time(open_page: Open) -> None:
     console = open_page()
     command = call("terminal", {"command": "echo from-the-tool"})

@@ -417,6 +417,7 @@ def test_axe_finds_nothing_serious_in_cards_and_dialogs(
     page.locator(".subagent summary").click()
     shows(page.get_by_role("button", name="Stop subagent"))
     model.open_gate(gate)
+    page.locator(".message.assistant > .markdown", has_text="I work").wait_for()  # it came back, in a further turn
     console.idle()
     console.say(script({"status": 401, "message": "no such key"}))
     shows(page.locator(".failure"))

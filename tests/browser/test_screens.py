@@ -156,6 +156,7 @@ def test_other_views(browser: Browser, gateway: Gateway, model: GatedModel, fold
     page.locator(".viewport").evaluate("one => one.scrollTo(0, one.scrollHeight)")
     page.screenshot(path=folder / f"files-{theme}.png")
     model.open_gate(gate)
+    page.locator(".message.assistant > .markdown", has_text="I look").wait_for()  # it came back, in a further turn
     console.idle()
 
     start = {"command": f"echo {'word ' * 60}; sleep 300", "background": True}

@@ -160,7 +160,7 @@ export function SubagentCard({ data }: DataMessagePartProps<SubagentFacts>) {
     <details className={`tool subagent ${works ? "running" : data.error ? "failed" : "done"}`}>
       <summary>
         <span className={`dot ${works ? "running" : data.error ? "failed" : "done"}`} />
-        <span className="tool-name">Subagent {data.name}</span>
+        <span className="tool-name">Subagent{data.name === "subagent" ? "" : ` ${data.name}`}</span>
         <span className="tool-brief">{data.goal ?? last?.tool ?? ""}</span>
         <span className="tool-status">
           {data.seconds ? `${duration(data.seconds * 1000)} · ` : ""}
@@ -221,7 +221,7 @@ export function AttachmentCard({ data }: DataMessagePartProps<FileFacts>) {
   );
 }
 
-const size = (bytes: number) => (bytes ? `${count(bytes)}B` : "");
+const size = (bytes: number) => (bytes ? `${count(bytes).replace(/[KMB]?$/, " $&")}B` : "");
 
 export function NoticeLine({ data }: DataMessagePartProps<Notice>) {
   return (
