@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 from ag_ui.core import RunAgentInput
@@ -152,6 +153,8 @@ def test_a_signal_ends_everything(temporary: tuple[Path, dict[str, str]], number
             if line.startswith("Stop with"):
                 break
         curl = next(line for line in printed if line.startswith("curl"))
+        console = next(line.split()[1] for line in printed if line.split()[:1] == ["console"])
+        assert httpx.get(console, trust_env=False).headers["content-type"].startswith("text/html")
         answer = subprocess.run(["sh", "-c", curl], capture_output=True, text=True, timeout=60).stdout
         again = subprocess.run(["sh", "-c", curl], capture_output=True, text=True, timeout=60).stdout
         started = psutil.Process(demo.pid).children(recursive=True)

@@ -128,6 +128,7 @@ def _welcome(gateway: Gateway, model_url: str, keep: bool) -> str:
     return f"""
 A real Hermes gateway is running, with a scripted model and no provider behind it.
 
+  console {gateway.url}/
   AG-UI   {gateway.url}/agui
   model   {model_url}
   home    {gateway.home} ({"kept" if keep else "removed at the end"})

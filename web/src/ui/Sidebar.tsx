@@ -2,6 +2,7 @@
 import { useEffect, useState } from "react";
 import { type SessionSummary, type ThreadSummary, said } from "../api";
 import { branch, change, compress, goTo, list, remove, search, sessions, showArchived, useConsole } from "../console";
+import { useThread } from "../context";
 import { Dialog, Icon, Menu } from "./bits";
 
 export function Sidebar({ onLeave }: { onLeave: () => void }) {
@@ -57,10 +58,11 @@ export function Sidebar({ onLeave }: { onLeave: () => void }) {
               onClick={onLeave}
             >
               <span className="title">{thread.title || "Untitled"}</span>
-              <span className="muted small">
-                {thread.status !== "idle" && <span className={`dot ${thread.status}`} />}
-                {thread.status === "parked" ? "waits for you" : thread.status === "running" ? "running" : ago(thread.updatedAt)}
-              </span>
+              {open && !open.readOnly && open.id === thread.threadId ? (
+                <OpenStatus updatedAt={thread.updatedAt} />
+              ) : (
+                <Status status={thread.status} updatedAt={thread.updatedAt} />
+              )}
             </a>
             <Menu label={`Actions for ${thread.title || "this thread"}`}>
               <button type="button" onClick={() => setAsking({ what: "rename", thread })}>
@@ -120,6 +122,23 @@ export function Sidebar({ onLeave }: { onLeave: () => void }) {
       )}
     </nav>
   );
+}
+
+type StatusProps = { status: ThreadSummary["status"]; updatedAt: number };
+
+function Status({ status, updatedAt }: StatusProps) {
+  return (
+    <span className="muted small">
+      {status !== "idle" && <span className={`dot ${status}`} />}
+      {status === "parked" ? "waits for you" : status === "running" ? "running" : ago(updatedAt)}
+    </span>
+  );
+}
+
+/** The open thread's own status is newer than the list's. */
+function OpenStatus({ updatedAt }: { updatedAt: number }) {
+  const status = useThread((state) => (state.asked.length ? "parked" : state.running ? "running" : "idle"));
+  return <Status status={status} updatedAt={updatedAt} />;
 }
 
 type RenameProps = { thread: ThreadSummary; onClose: () => void; act: (work: Promise<unknown>) => void };
