@@ -57,10 +57,10 @@ def _tables(quick: bool, parts: tuple[str, ...] | list[str]) -> Iterator[Table]:
             rig = stack.enter_context(Rig())
         if "first-text" in parts:
             _say("time to first text")
-            yield first_text.measure(rig, rounds=2 if quick else 25, unmeasured=1 if quick else 2)
+            yield first_text.measure(rig, rounds=2 if quick else 50, unmeasured=1 if quick else 2)
         if "completion" in parts:
             _say("whole chat completions")
-            yield completion.measure(rig, rounds=2 if quick else 25, unmeasured=1 if quick else 2)
+            yield completion.measure(rig, rounds=2 if quick else 50, unmeasured=1 if quick else 2)
         if "profile" in parts:
             _say("where the time goes")
             table = profile.measure(rig, threads=3 if quick else 20)

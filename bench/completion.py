@@ -10,7 +10,8 @@ import json
 import time
 import uuid
 
-from .report import Bound, Table, median, percentile
+from . import compare
+from .report import Table
 from .rig import Rig, script
 
 NEW_LIMIT, SAME_LIMIT = 1.1, 1.0  # × api_server
@@ -33,26 +34,17 @@ def measure(rig: Rig, rounds: int, unmeasured: int = 2) -> Table:
                 seconds = _whole(port, {**headers, **named}, script("one two three", say=uuid.uuid4().hex))
                 if number >= 0:
                     samples[f"{name} {kind}"].append(seconds * 1000)
-    rows: list[tuple[str | float, ...]] = []
-    for kind in ("new", "same"):
-        base = median(samples[f"api_server {kind}"])
-        for name in names:
-            found = samples[f"{name} {kind}"]
-            row = (f"{kind} conversation", doors[name][0], median(found), percentile(found, 95), median(found) / base)
-            rows.append(row)
-    bounds = [
-        Bound(
-            f"{kind} conversation, whole completion, /v1 ÷ api_server (medians)",
-            median(samples[f"agui {kind}"]) / median(samples[f"api_server {kind}"]),
-            limit,
-        )
+    limits = {
+        kind: (f"{kind} conversation, whole completion, /v1", limit)
         for kind, limit in (("new", NEW_LIMIT), ("same", SAME_LIMIT))
-    ]
+    }
+    bounds, sure = compare.bounds(samples, limits)
+    called = {name: door for name, (door, _, _) in doors.items()}
     return Table(
         "A whole chat completion",
-        ("", "door", "median ms", "p95 ms", "× api_server"),
-        rows,
-        f"From before the connection is opened to the last byte of the answer; {rounds} rounds, interleaved.",
+        compare.HEAD,
+        compare.rows(samples, called, {"new": "new conversation", "same": "same conversation"}),
+        f"From before the connection is opened to the last byte of the answer; {rounds} rounds, interleaved. {sure}",
         bounds,
         samples,
     )

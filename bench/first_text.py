@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 
-from .report import Bound, Table, median, percentile
+from . import compare
+from .report import Table
 from .rig import Rig, script
 
 SAME_LIMIT, NEW_LIMIT = 0.45, 1.1  # × api_server
@@ -21,27 +22,17 @@ def measure(rig: Rig, rounds: int, unmeasured: int = 2) -> Table:
                 answer = rig.doors[name].ask(script("one two three four five", say=f"{thread} {number}"), thread)
                 if number >= 0:
                     samples[f"{name} {kind}"].append(answer.first_text * 1000)
-    rows: list[tuple[str | float, ...]] = []
-    for kind in ("new", "same"):
-        theirs = median(samples[f"api_server {kind}"])
-        for name in ("agui", "api_server", "direct"):
-            found = samples[f"{name} {kind}"]
-            rows.append((f"{kind} thread", rig.doors[name].name, median(found), percentile(found, 95)))
-            rows[-1] += (median(found) / theirs,)
-    bounds = [
-        Bound(
-            f"{kind} thread, first text, AG-UI ÷ api_server (medians)",
-            median(samples[f"agui {kind}"]) / median(samples[f"api_server {kind}"]),
-            limit,
-        )
-        for kind, limit in (("new", NEW_LIMIT), ("same", SAME_LIMIT))
-    ]
+    limits = {
+        kind: (f"{kind} thread, first text, AG-UI", limit) for kind, limit in (("new", NEW_LIMIT), ("same", SAME_LIMIT))
+    }
+    bounds, sure = compare.bounds(samples, limits)
+    doors = {name: rig.doors[name].name for name in ("agui", "api_server", "direct")}
     return Table(
         "Time to first text",
-        ("", "door", "median ms", "p95 ms", "× api_server"),
-        rows,
+        compare.HEAD,
+        compare.rows(samples, doors, {"new": "new thread", "same": "same thread"}),
         f"From before the connection is opened to the first text delta; {rounds} rounds, interleaved. The model has no "
-        "latency of its own and knows no threads.",
+        f"latency of its own and knows no threads. {sure}",
         bounds,
         samples,
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -27,7 +29,8 @@ _IDLE = ("wait (threading.py", "select (selectors.py", "_worker (concurrent/futu
 
 def measure(rig: Rig, threads: int) -> Table | None:
     """``threads`` new ones, one after another. None where py-spy is not installed or may not look."""
-    spy = shutil.which("py-spy")
+    # Of the environment that the bench runs in, which need not be an activated one.
+    spy = shutil.which("py-spy", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     pid = rig.gateway.pid
     if spy is None or pid is None:
         return None

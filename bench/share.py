@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
-import random
-import statistics
 import time
 import uuid
 
+from .compare import interval
 from .report import Bound, Table, median
 from .rig import Rig, script, words
 
 LIMIT = 0.97  # × the no-op adapter's tokens a second
-_RESAMPLED = 2000
 
 
 def measure(rig: Rig, deltas: int, pairs: int) -> Table:
@@ -40,13 +38,6 @@ def measure(rig: Rig, deltas: int, pairs: int) -> Table:
     )
     bound = Bound("tokens/s of a turn ÷ no-op adapter", median(ratios), LIMIT, least=True)
     return Table("What the adapter costs a turn", ("", "tokens/s"), rows, note, [bound], samples)
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """The 95 % interval of the median, by resampling with a fixed seed."""
-    chance = random.Random(0)
-    found = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(_RESAMPLED))
-    return found[int(0.025 * _RESAMPLED)], found[int(0.975 * _RESAMPLED) - 1]
 
 
 def _say(port: int, chat: str, text: str) -> None:

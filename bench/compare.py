@@ -1,0 +1,58 @@
+"""Doors side by side: rows and bounds of samples that were taken in rounds, and how sure a ratio is."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from .report import Bound, median, percentile
+
+_RESAMPLED = 2000
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of the median, by resampling with a fixed seed."""
+    return _interval(len(values), lambda chosen: statistics.median(values[index] for index in chosen))
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
+    """Mean ÷ mean, with its 95 % interval by resampling rounds: the samples of one round stay together."""
+
+    def of(chosen: Sequence[int]) -> float:
+        return sum(ours[index] for index in chosen) / sum(theirs[index] for index in chosen)
+
+    return of(range(len(ours))), *_interval(len(ours), of)
+
+
+def _interval(count: int, of: Callable[[Sequence[int]], float]) -> tuple[float, float]:
+    chance = random.Random(0)
+    found = sorted(of(chance.choices(range(count), k=count)) for _ in range(_RESAMPLED))
+    return found[int(0.025 * _RESAMPLED)], found[int(0.975 * _RESAMPLED) - 1]
+
+
+def rows(
+    samples: Mapping[str, Sequence[float]], doors: Mapping[str, str], kinds: Mapping[str, str]
+) -> list[tuple[str | float, ...]]:
+    """A row for each kind (key to what it is called) and door (likewise), of the samples ``<door> <kind>``."""
+    made: list[tuple[str | float, ...]] = []
+    for kind, called in kinds.items():
+        theirs = samples[f"api_server {kind}"]
+        for name, door in doors.items():
+            found = samples[f"{name} {kind}"]
+            shares = (ratio(found, theirs)[0],)
+            made.append((called, door, median(found), statistics.fmean(found), percentile(found, 95), *shares))
+    return made
+
+
+HEAD = ("", "door", "median ms", "mean ms", "p95 ms", "× api_server (means)")
+
+
+def bounds(samples: Mapping[str, Sequence[float]], limits: Mapping[str, tuple[str, float]]) -> tuple[list[Bound], str]:
+    """For each kind (what is bounded, the limit), ours ÷ api_server; and a sentence that gives the intervals."""
+    made, said = [], []
+    for kind, (what, limit) in limits.items():
+        value, low, high = ratio(samples[f"agui {kind}"], samples[f"api_server {kind}"])
+        made.append(Bound(f"{what} ÷ api_server (means)", value, limit))
+        said.append(f"{kind} {low:.3g} to {high:.3g}")
+    return made, f"95 % intervals of ours ÷ api_server, by resampling rounds: {', '.join(said)}."
