@@ -11,6 +11,7 @@ from typing import Any
 from ag_ui.core import TextMessageContentEvent
 from ag_ui.encoder import EventEncoder
 
+from agui_adapter import log
 from agui_adapter.events import AguiStream
 from agui_adapter.hermes.redaction import hide, redact_lines
 from agui_adapter.log import EventLog
@@ -88,6 +89,26 @@ async def test_deltas_that_wait_share_a_wake_up_and_a_write() -> None:
     chunks = await reading
     assert loop.wakes <= 2
     assert len(chunks) <= 3
+
+
+async def test_a_fast_stream_does_not_wake_the_loop_for_each_delta() -> None:
+    loop = CountingLoop(asyncio.get_running_loop())
+    turn, tap = turn_of(loop)
+    reading = asyncio.create_task(read(turn))
+
+    def produce() -> None:
+        for text in TEXTS[:400]:
+            tap.text(text)
+            time.sleep(0.0002)
+
+    began = time.monotonic()
+    await asyncio.to_thread(produce)
+    seconds = time.monotonic() - began
+    tap.stop()
+    turn.finish("success")
+    text = b"".join(await reading)
+    assert loop.wakes <= seconds / log._BREATH + 400 / log._GATHERED + 3
+    assert text.count(b'"delta"') == 400
 
 
 async def test_two_hundred_readers_cost_the_producer_one_wake_up() -> None:

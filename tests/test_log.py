@@ -147,7 +147,7 @@ async def test_a_cancelled_reader_leaves_nothing_behind() -> None:
     assert len(log._waiters) == 1
     log.append(MessageChunk("a"))
     assert (await asyncio.wait_for(stays, PATIENCE)).events == [(1, MessageChunk("a"))]
-    assert log._waiters == []
+    assert log._waiters == {}
 
 
 async def test_a_reader_cancelled_while_it_is_woken_harms_nobody() -> None:
@@ -158,7 +158,7 @@ async def test_a_reader_cancelled_while_it_is_woken_harms_nobody() -> None:
     first.cancel()
     assert (await asyncio.wait_for(second, PATIENCE)).events == [(1, MessageChunk("a"))]
     await asyncio.gather(first, return_exceptions=True)
-    assert log._waiters == []
+    assert log._waiters == {}
 
 
 def test_an_append_after_the_loop_has_gone_is_kept() -> None:
