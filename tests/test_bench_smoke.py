@@ -30,8 +30,9 @@ def test_quick_bench_fills_every_table(tmp_path: Path) -> None:
     (data,) = tmp_path.glob("*.json")
     result = json.loads(data.read_text())
     titles = [table["title"] for table in result["tables"]]
-    # py-spy is in the extra `bench` only.
-    assert [title for title in titles if title != "Where the time of a new thread goes"] == [
+    # py-spy is in the extra `bench` only; the console has to be built, and needs Chromium.
+    optional = {"Where the time of a new thread goes", "The web console"}
+    assert [title for title in titles if title not in optional] == [
         "Time to first text",
         "A whole chat completion",
         "Added delay, callback to client",
@@ -47,6 +48,7 @@ def test_quick_bench_fills_every_table(tmp_path: Path) -> None:
         assert table["rows"]
         assert all(len(row) == len(table["head"]) for row in table["rows"])
         assert all(sample > 0 for samples in table["samples"].values() for sample in samples), table["title"]
-    assert len(result["bounds"]) == 14
+    # Of many streams there is none: so few deltas end before all of them go on. The console has two.
+    assert len(result["bounds"]) == (14 if "The web console" in titles else 12)
     page = data.with_suffix(".md").read_text()
     assert page.count("| holds |") + page.count("| DOES NOT HOLD |") == len(result["bounds"])
