@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import psutil
@@ -9,7 +10,7 @@ import pytest
 
 from agui_adapter.demo.gateway import Gateway
 from tests.e2e.asking import state
-from tests.e2e.helpers import Chat, call, script, unique, wait_until
+from tests.e2e.helpers import Chat, GatedModel, call, script, unique, wait_until
 from tests.faults.invariants import consistent, ended_once, unharmed
 
 
@@ -81,3 +82,15 @@ def test_a_worker_that_dies(faulty: Gateway, where: str) -> None:
         chat.keep(run)
         wait_until(lambda: state(chat)["status"] == "idle", "the thread is free")
         assert chat.say(script({"text": "Still here."})).succeeded().texts()[-1] == "Still here."
+
+
+def test_a_turn_that_waits_asks_for_nothing(faulty: Gateway, model: GatedModel) -> None:
+    """No loop of Hermes's own beside it: those for typing are sometimes left behind, and then poll for ever."""
+    gate, chat = unique("g"), Chat(faulty)
+    run = chat.start(script({"text": f"A {{gate:{gate}}} long answer."}))
+    wait_until(lambda: model.reached(gate), "the model stands at the gate")
+    tasks = json.loads(Chat(faulty).say("/count-all").succeeded().text())["tasks"]
+    model.open_gate(gate)
+    ended_once(run).succeeded()
+    assert "BasePlatformAdapter._process_message_background" in tasks
+    assert not [one for one in tasks if "typing" in one]
