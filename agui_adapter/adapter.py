@@ -280,6 +280,10 @@ class AguiAdapter(FileSender):
         else:
             self.waiting_devices.known(name)
 
+    def lets_in(self, thread: Thread) -> bool:
+        """Whether the gateway's own rules let the thread's principal use the agent."""
+        return self.bridge.authorized(self.source_of(thread))
+
     def is_stranger(self, principal: Principal) -> bool:
         """Whether this is a device that was not let in: its token says nothing about it."""
         return principal.id.startswith(devices.KIND) and not self.bridge.authorized(
@@ -664,7 +668,7 @@ class AguiAdapter(FileSender):
         assert self.settings is not None
         shelf = Shelf(self.files, Owner(thread.principal.id, thread.chat_id))
         most = self.settings.max_attachment_bytes
-        parts = self.settings.max_attachments if self.bridge.authorized(self.source_of(thread)) else 0
+        parts = self.settings.max_attachments if self.lets_in(thread) else 0
         return await take_in(messages, shelf, max_bytes=most, max_parts=parts)
 
     def shown(self, text: str) -> str:

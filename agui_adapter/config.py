@@ -281,6 +281,7 @@ class Settings(BaseModel):
 
     max_turns: _Int = _setting(32, "a whole number from 1 to 1000", ge=1, le=1000)
     max_turns_per_principal: _Int = _setting(16, "a whole number from 1 to 1000", ge=1, le=1000)
+    max_queued_per_principal: _Int = _setting(64, "a whole number from 1 to 10000", ge=1, le=10_000)
     requests_per_minute: _Int = _setting(1200, "a whole number from 0 (no limit) upwards", ge=0)
     failures_per_minute: _Int = _setting(30, "a whole number from 0 (no limit) upwards", ge=0)
     max_streams: _Int = _setting(512, "a whole number from 1 upwards", ge=1)

@@ -209,6 +209,8 @@ class Door:
         await adapter.archive.load(thread)
 
         async def prepare() -> Prepared:
+            if not adapter.lets_in(thread):  # the gateway will say so: until then nothing is kept of it
+                return Prepared()
             if thread.shared:
                 await adapter.archive.reload(thread)
             if ask.first is not None:

@@ -65,6 +65,7 @@ CODES: dict[str, tuple[tuple[int, ...], str]] = {
     "invalid_state": ((413, 422), "The client's state is too large, or cannot be kept."),
     "too_many_tools": ((413, 422), "More tools than are taken."),
     "tools_too_large": ((413,), "The tools' descriptions are too large."),
+    "too_many_queued": ((429,), "Too many messages wait for busy threads; `Retry-After` says when to try again."),
     "too_many_turns": ((429,), "Too many turns are running; `Retry-After` says when to try again."),
     "logs_full": ((429,), "Turns that are running take all the memory there is for them."),
     "tool_name_taken": ((422,), "A tool of the client's has the name of one of the agent's."),
@@ -134,7 +135,7 @@ RUN_ERRORS = (
     *("no_input", "no_open_call", "too_many_messages", "too_many_items", "invalid_tool", "too_many_tools"),
     *("tools_too_large", "invalid_state", "command_not_allowed", "gateway_asks", "too_many_turns", "logs_full"),
     *("tool_name_taken", "idempotency_conflict", "thread_busy", "thread_waiting", "thread_deleted", "cannot_rewind"),
-    *("too_many_streams",),
+    *("too_many_streams", "too_many_queued"),
 )
 """Those of a request that begins a turn."""
 

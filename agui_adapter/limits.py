@@ -151,8 +151,9 @@ class Limits:
         A thread is counted once: a turn that takes the place of another needs no further one.
         """
         busy = {turn.thread for turn in self._live()} | self._opening.keys()
+        owner, settings = thread.principal.id, self._settings
+        self.check_queue(sum(n for one, n in self._opening.items() if one.principal.id == owner))
         if thread not in busy:
-            owner, settings = thread.principal.id, self._settings
             if len(busy) >= settings.max_turns:
                 raise _too_many("too_many_turns", "Too many turns are running (agui.max_turns); try again soon.", _SOON)
             if sum(one.principal.id == owner for one in busy) >= settings.max_turns_per_principal:
@@ -165,6 +166,12 @@ class Limits:
             self._opening[thread] -= 1
             if not self._opening[thread]:
                 del self._opening[thread]
+
+    def check_queue(self, waiting: int) -> None:
+        """One more behind ``waiting`` messages of one principal that wait for a busy thread. Raises AguiError 429."""
+        if waiting >= self._settings.max_queued_per_principal:
+            message = "Too many of your messages wait for busy threads (agui.max_queued_per_principal)."
+            raise _too_many("too_many_queued", message, _SOON)
 
     def room_in_logs(self, threads: Iterable[Thread]) -> list[Turn]:
         """Room for another turn's events: finished turns that nobody reads are given up, oldest first, and returned.

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Sequence
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -30,7 +32,7 @@ from .answers import (
     typed_answer,
 )
 from .error_codes import RUN_ERRORS
-from .errors import AguiError
+from .errors import INTERNAL, AguiError
 from .events import AguiStream
 from .hermes.actions import is_command
 from .history import Message, without_reasoning
@@ -45,12 +47,15 @@ from .session import Segment, Thread, Turn
 from .state import same
 from .store import RunRecord
 from .stream import GatewayNotice, TurnFinished
-from .tools import read_tools
+from .tools import ClientTool, read_tools
 
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
     from .server import Server
 
+logger = logging.getLogger("hermes_agui")
+
+_QUICK_SECONDS = 2.0  # until then a run that is refused is so by its status; then its stream begins, with heartbeats
 _INTERRUPTED = "The gateway stopped in the middle of this run; what was kept of it is shown. Send a new run to go on."
 
 
@@ -131,47 +136,100 @@ class Runs:
                 self._kept(claim, follow.turn, follow.position, asked.run_id)
                 run = self._follow(asked, follow)
                 return await self._server.stream(request, run.chunks(), run.over)
+            opening = asyncio.create_task(self._begin(thread, asked, new, tools, claim, principal), name="agui-opening")
+            opening.add_done_callback(_heard)
             try:
-                turn, position, prepared = await open_turn(
-                    adapter,
-                    thread,
-                    new.text,
-                    prepare=lambda: self._agree(thread, asked, new),
-                    context=asked.context,
-                    ids=new.ids,
-                    inputs=new.messages,
-                    client_tools=tools,
-                    run_id=asked.run_id,
-                    commands=principal,
-                )
-            except AguiError as error:
-                if error.code == COMMAND_REFUSED:  # the client holds it and would send it again with its next message
-                    thread.accept(new.ids)
-                raise
-            base, joins = prepared.base, prepared.steered
-            if joins:  # by steering: this client may hold a part of the turn already, or nothing of it
-                base = [message for message in asked.messages if not message["id"].startswith(f"{turn.id}-")]
-                prepared.state, prepared.tells_state = tell_agent(adapter, turn, asked)
-            segment = turn.begin_run(position, asked.run_id, asked.peer, base)
-            segment = self._begins(turn, segment, asked, prepared)
-            self._kept(claim, turn, position, asked.run_id)
-            stream = self._stream(asked.thread_id, turn, segment, whole=joins)
-            run = Run(turn, stream, after=position, merge_ms=settings.merge_ms, joins=joins)
-            run.first = segment.first
-            if not joins:
-                turn.overrides = asked.forwarded.overrides
-                if asked.forwarded.ignored:
-                    names = list(asked.forwarded.ignored)
-                    text = f"The operator does not let clients choose {', '.join(names)} (agui.allow_overrides)."
-                    turn.append(GatewayNotice("override_ignored", text, {"names": names}))
-                turn.enter()  # until the reader itself counts: a turn about to be read is not unread
-                try:
-                    await adapter.submit(turn)
-                finally:
-                    turn.leave()
-            return await self._server.stream(request, run.chunks(), run.over)
+                await asyncio.wait([opening], timeout=min(_QUICK_SECONDS, settings.heartbeat_seconds / 2))
+                if opening.done():
+                    run = opening.result()
+                    return await self._server.stream(request, run.chunks(), run.over)
+                told = self._awaited(opening, asked)
+                return await self._server.stream(request, told, lambda: self._over(opening, asked))
+            finally:
+                if not opening.done():  # the client has left: nothing begins
+                    opening.cancel()
+                    await asyncio.wait([opening])
         finally:
             self._release(claim)
+
+    # -- beginning ----------------------------------------------------------------------------------------------
+
+    async def _begin(
+        self,
+        thread: Thread,
+        asked: RunInput,
+        new: NewInput,
+        tools: tuple[ClientTool, ...],
+        claim: _Claim,
+        principal: Principal,
+    ) -> Run:
+        """A new turn, or the one that the input is steered into. Raises AguiError. May wait for a busy thread."""
+        adapter, settings = self._adapter, self._server.settings
+        try:
+            turn, position, prepared = await open_turn(
+                adapter,
+                thread,
+                new.text,
+                prepare=lambda: self._agree(thread, asked, new),
+                context=asked.context,
+                ids=new.ids,
+                inputs=new.messages,
+                client_tools=tools,
+                run_id=asked.run_id,
+                commands=principal,
+            )
+        except AguiError as error:
+            if error.code == COMMAND_REFUSED:  # the client holds it and would send it again with its next message
+                thread.accept(new.ids)
+            raise
+        base, joins = prepared.base, prepared.steered
+        if joins:  # by steering: this client may hold a part of the turn already, or nothing of it
+            base = [message for message in asked.messages if not message["id"].startswith(f"{turn.id}-")]
+            prepared.state, prepared.tells_state = tell_agent(adapter, turn, asked)
+        segment = turn.begin_run(position, asked.run_id, asked.peer, base)
+        segment = self._begins(turn, segment, asked, prepared)
+        self._kept(claim, turn, position, asked.run_id)
+        stream = self._stream(asked.thread_id, turn, segment, whole=joins)
+        run = Run(turn, stream, after=position, merge_ms=settings.merge_ms, joins=joins)
+        run.first = segment.first
+        if not joins:
+            turn.overrides = asked.forwarded.overrides
+            if asked.forwarded.ignored:
+                names = list(asked.forwarded.ignored)
+                text = f"The operator does not let clients choose {', '.join(names)} (agui.allow_overrides)."
+                turn.append(GatewayNotice("override_ignored", text, {"names": names}))
+            turn.enter()  # until the reader itself counts: a turn about to be read is not unread
+            try:
+                await adapter.submit(turn)
+            finally:
+                turn.leave()
+        return run
+
+    async def _awaited(self, opening: asyncio.Task[Run], asked: RunInput) -> AsyncGenerator[bytes, None]:
+        """The stream of a run that has to wait for its turn; the headers are out, so an error is told in it."""
+        await asyncio.wait([opening])
+        try:
+            run = opening.result()
+        except AguiError as error:
+            yield b"".join(self._failed(asked, error))
+        except Exception:
+            logger.exception("agui: a run could not begin")
+            yield b"".join(self._failed(asked, AguiError(500, "internal", INTERNAL)))
+        else:
+            async with aclosing(run.chunks()) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+    def _over(self, opening: asyncio.Task[Run], asked: RunInput) -> list[bytes]:
+        """The end of such a stream when its time is over."""
+        if opening.done() and not opening.cancelled() and opening.exception() is None:
+            return opening.result().over()
+        message = "This stream has reached its time before the thread was free; send the run again."
+        return self._failed(asked, AguiError(504, "stream_over", message))
+
+    def _failed(self, asked: RunInput, error: AguiError) -> list[bytes]:
+        bare = AguiStream(asked.thread_id, asked.run_id, peer=asked.peer, view=self._server.view)
+        return [*bare.start(), *bare.fail(error.code, error.message)]
 
     # -- the same run again -------------------------------------------------------------------------------------
 
@@ -266,6 +324,8 @@ class Runs:
 
     async def _agree(self, thread: Thread, asked: RunInput, new: NewInput) -> Prepared:
         """Messages and state: what holds at the beginning of the run. Under the thread's lock."""
+        if not self._adapter.lets_in(thread):  # the gateway will say so: until then nothing is kept of it
+            return Prepared(asked.messages, state=asked.state)
         prepared = await self._prepare(thread, asked, new)
         rewound = any(name == "rewound" for name, _ in prepared.notices)
         if rewound:  # what the model was told of context and state may be gone with it
@@ -420,6 +480,11 @@ class Runs:
             state=prepared.state,
             tells_state=prepared.tells_state,
         )
+
+
+def _heard(task: asyncio.Task[Run]) -> None:
+    """An error that nobody is left to be told of is no defect."""
+    _ = task.cancelled() or task.exception()
 
 
 def _taken() -> AguiError:

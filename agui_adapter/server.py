@@ -232,11 +232,20 @@ class Server:
         check_address(request.query.keys())
         if request.can_read_body:
             _check_json(request)
-        try:
-            request[_CALLER] = await self.identity.of(request)
-        except AguiError as error:  # for the routes that ask who calls
-            request[_CALLER] = error
+        request[_CALLER] = await self._caller(request)
         return await handler(request)
+
+    async def _caller(self, request: web.Request) -> Principal | AguiError:
+        """Who sends a request, or what is wrong with it, for the routes that ask. From where too many failures came
+        nobody is looked up."""
+        token, peer = request.headers.get("Authorization", ""), request.remote or ""
+        try:
+            self.limits.knock(peer, token)
+            return await self.identity.of(request)
+        except AguiError as error:
+            if error.status == 401 and token:  # whatever the route: each costs a look-up
+                self.limits.refused(peer)
+            return error
 
     async def _headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """On every response, streams and errors too: security and cross-origin headers."""
@@ -316,10 +325,9 @@ class Server:
         Raises AguiError 401, 403 where the scope is missing, and 429 when it asks too often.
         """
         token, peer = request.headers.get("Authorization", ""), request.remote or ""
-        self.limits.knock(peer, token)
         principal = request[_CALLER]
         if isinstance(principal, AguiError):
-            if principal.status == 401:
+            if principal.status == 401 and not token:
                 self.limits.refused(peer)
             raise principal
         if _PRINCIPAL not in request:  # a route may ask twice

@@ -171,3 +171,25 @@ async def test_the_session_ends_with_the_client(tmp_path: Path, monkeypatch: pyt
             await client.initialize()
             assert len(_door(adapter)._sessions) == 1
         assert not _door(adapter)._sessions
+
+
+async def test_a_message_of_a_wrong_shape_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving({}, tmp_path, monkeypatch) as (_, url), relayed(url) as client:
+        await client.initialize()
+        wrong: list[Json] = [
+            *({"id": one, "method": "tools/list"} for one in ([1], {"a": 1}, 1.5, None)),
+            {"id": 7, "method": ["x"]},
+            {"id": 7, "method": "tools/list", "params": [1]},
+            {"id": 7, "method": "tools/list", "params": {"_meta": [1]}},
+        ]
+        unanswered: list[Json] = [
+            {"method": "notifications/cancelled", "params": {"requestId": [1]}},
+            {"method": "notifications/cancelled", "params": "x"},
+            {"id": [1], "result": {}},
+        ]
+        for one in (*unanswered, *wrong):
+            client.queue.put_nowait({"jsonrpc": "2.0", **one})
+        assert "result" in await client.ask(1, "tools/list")
+        refused = [one for one in client.told if "error" in one]
+        assert [one["error"]["code"] for one in refused] == [-32600] * len(wrong)
+        assert [one["id"] for one in refused] == [None] * 4 + [7] * 3

@@ -15,6 +15,7 @@ import importlib.util
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -85,6 +86,11 @@ class Session:
     calls: set[Call] = field(default_factory=set)
     level: str = "info"
     watches: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of it is being answered."""
+        return not self.open and not self.calls
 
 
 @dataclass(frozen=True)
@@ -157,7 +163,7 @@ class McpDoor:
                 await asyncio.wait_for(self._stop.wait(), min(30.0, keep / 2))
             now = time.monotonic()
             for session in list(self._sessions.values()):
-                if not session.open and not session.calls and now - session.used_at > keep:
+                if session.idle and now - session.used_at > keep:
                     await self._end(session)
 
     async def stop(self, app: web.Application) -> None:
@@ -209,8 +215,10 @@ class McpDoor:
                 response.headers["WWW-Authenticate"] = self._challenge(request, error)
             return response
         body = await self._server.body(request)
-        with contextlib.suppress(orjson.JSONDecodeError):  # the SDK says what is wrong with it
-            check_depth(orjson.loads(body or b"null"), self._server.settings.max_json_depth)
+        try:
+            check_depth(_parsed(body or b"null"), self._server.settings.max_json_depth)
+        except (ValueError, RecursionError):  # nested without end, too: the SDK's reader would fail at that
+            return _wrong(400, -32700, "Parse error: the body is no JSON that can be read.")
         if request.method == "GET":
             self._server.take_stream(request)
         await self._begin()
@@ -220,7 +228,7 @@ class McpDoor:
             if session is None or session.principal.id != principal.id:
                 return _unknown_session()
         elif len(self._sessions) >= self._server.settings.mcp_max_sessions:
-            await self._make_room()
+            await self._make_room(principal)
         exchange = _Exchange(request, body, Caller(principal, session or Session("", principal)))
         if session is None:
             exchange.begun = self._begun
@@ -248,12 +256,20 @@ class McpDoor:
         else:  # 1.26 makes a session for whatever comes
             await self._sdk.end_session(self._manager, session_id)
 
-    async def _make_room(self) -> None:
-        idle = [one for one in self._sessions.values() if not one.open and not one.calls]
-        if not idle:
+    async def _make_room(self, principal: Principal) -> None:
+        """End the least used session of whoever has most; of this caller's only idle ones. AguiError 503 where it has
+        no idle one and nobody has more."""
+        held = Counter(one.principal.id for one in self._sessions.values())
+        mine = principal.id
+        most = max(held.values(), default=0)
+        if held[mine] + 1 < most:  # it would still have fewer: no stream that the other keeps open shuts it out
+            theirs = [one for one in self._sessions.values() if held[one.principal.id] == most]
+        else:
+            theirs = [one for one in self._sessions.values() if one.principal.id == mine and one.idle]
+        if not theirs:
             message = "Too many MCP sessions are open (agui.mcp_max_sessions); close one, or try again later."
             raise AguiError(503, "too_many_sessions", message, retry_after=30)
-        await self._end(min(idle, key=lambda one: one.used_at))
+        await self._end(min(theirs, key=lambda one: (not one.idle, one.used_at)))
 
     def _challenge(self, request: web.Request, error: AguiError) -> str:
         """Where a client finds out how to come in (MCP, authorization; RFC 6750)."""
@@ -332,7 +348,20 @@ class _Exchange:
         return self._response
 
 
+def _parsed(body: bytes) -> Any:
+    """The body as the SDK will read it. Raises ValueError and RecursionError."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return json.loads(body)  # half a surrogate pair, for one
+
+
 def _unknown_session() -> web.Response:
     """As the SDK says it of one that is gone; a foreign one is as unknown."""
-    error = {"jsonrpc": "2.0", "id": "server-error", "error": {"code": -32600, "message": "Session not found"}}
-    return web.Response(status=404, body=json.dumps(error), content_type="application/json")
+    return _wrong(404, -32600, "Session not found")
+
+
+def _wrong(status: int, code: int, message: str) -> web.Response:
+    """A JSON-RPC error of no request, in the SDK's form."""
+    error = {"jsonrpc": "2.0", "id": "server-error", "error": {"code": code, "message": message}}
+    return web.Response(status=status, body=json.dumps(error), content_type="application/json")

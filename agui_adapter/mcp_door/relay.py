@@ -26,7 +26,7 @@ RETRY_SECONDS = 20.0  # a gateway that restarts is back by then
 _PAUSE = 0.5  # between two tries
 _ORDER_SECONDS = 1.0  # how long a message waits for the one before it to have arrived
 _QUIET_SECONDS = 120.0  # silence after which a stream counts as broken: the server's own pings come every 15 s
-_FAILED = -32603
+_FAILED, _INVALID = -32603, -32600
 _VERSION = "io.modelcontextprotocol/protocolVersion"  # in `_meta`: a request of the protocol without sessions
 _LASTING = ("logging/setLevel", "resources/subscribe")  # what a new session must be told again
 
@@ -69,6 +69,13 @@ class Relay:
 
     async def _take(self, message: Json) -> None:
         method = message.get("method")
+        if wrong := _wrong(message):
+            logger.warning("a message was refused: %s", wrong)
+            if "id" in message and "method" in message:  # never a stray answer to an answer
+                told = message["id"] if isinstance(message["id"], str | int) else None
+                error = {"code": _INVALID, "message": wrong}
+                await self._tell({"jsonrpc": "2.0", "id": told, "error": error})
+            return
         if method == "initialize":
             self._hello = message
             self._session, self._version = "", ""
@@ -256,6 +263,22 @@ class Relay:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError):
                 async with asyncio.timeout(3):
                     await self._http.delete(self._url, headers=headers)
+
+
+def _wrong(message: Json) -> str:
+    """What of a message's frame is not as the protocol has it; empty if it is. What is inside is the gateway's."""
+    params = message.get("params", {})
+    if "id" in message and not (isinstance(message["id"], str | int) or (message["id"] is None and "error" in message)):
+        return "id must be a string or a whole number."
+    if not isinstance(message.get("method", ""), str):
+        return "method must be a string."
+    if params is not None and not isinstance(params, dict):
+        return "params must be an object."
+    if params and not isinstance(params.get("_meta") or {}, dict):
+        return "params._meta must be an object."
+    if params and not isinstance(params.get("requestId", ""), str | int):
+        return "params.requestId must be a string or a whole number."
+    return ""
 
 
 class _Problem(Exception):

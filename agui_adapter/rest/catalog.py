@@ -153,9 +153,11 @@ class Catalog:
     @operation("server", query=OptionsQuery, reply=dict[str, Any], errors=("options_timeout",))
     async def options(self, request: web.Request) -> web.Response:
         """Hermes's own picker: ``?refresh=1`` asks every provider anew, ``explicit_only`` and ``include_unconfigured``
-        as in its dashboard."""
+        as in its dashboard. To refresh needs the scope `admin`: it drops caches, and sends keys to every provider."""
         self._server.principal(request)
         asked = queried(OptionsQuery, request.query)
+        if asked.refresh:
+            self._server.principal(request, "admin")
         try:
             made = await asyncio.wait_for(asyncio.to_thread(lambda: picker(**asked.model_dump())), _OPTIONS_SECONDS)
         except TimeoutError:

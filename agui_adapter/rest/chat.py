@@ -38,7 +38,14 @@ if TYPE_CHECKING:
 ERRORS = (
     *("no_input", "missing_tool_result", "thread_busy", "thread_waiting", "turn_waits", "idempotency_conflict"),
     *("invalid_tool", "tool_name_taken", "too_many_tools", "too_many_messages", "too_many_items", "format_too_large"),
-    *("too_many_turns", "invalid_session_id", "invalid_session_key", "request_answered", "turn_failed"),
+    *(
+        "too_many_turns",
+        "too_many_queued",
+        "invalid_session_id",
+        "invalid_session_key",
+        "request_answered",
+        "turn_failed",
+    ),
 )
 GO_ON = "[The results of the tool calls above have come. Go on from them.]"
 

@@ -84,9 +84,12 @@ class ResponseStore:
         return self._unnamed([(record.chat_id, record.session_key)] if record.hidden else [])
 
     def prune(self) -> list[tuple[str, str]]:
-        """Forget those whose time is over, and the oldest of too many. Returns as ``delete``."""
+        """Forget those whose time is over, and of too many the oldest of those who have most. Returns as ``delete``."""
         gone: dict[tuple[str, str], None] = {}
-        oldest = "rowid IN (SELECT rowid FROM responses ORDER BY created DESC, rowid DESC LIMIT -1 OFFSET ?)"
+        # Everybody's newest stay before anybody's second newest, and so on: who has most loses the oldest of it.
+        shares = "ROW_NUMBER() OVER (PARTITION BY principal ORDER BY created DESC, rowid DESC) AS place"
+        ranked = f"SELECT rowid AS id, created, {shares} FROM responses"
+        oldest = f"rowid IN (SELECT id FROM ({ranked}) ORDER BY place, created DESC, id DESC LIMIT -1 OFFSET ?)"
         for which, value in (("expires <= ?", time.time()), (oldest, self._most)):
             rows = self._store.execute(f"SELECT chat_id, session_key, hidden FROM responses WHERE {which}", (value,))
             gone |= {(row["chat_id"], row["session_key"]): None for row in rows if row["hidden"]}

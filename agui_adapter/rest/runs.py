@@ -93,6 +93,11 @@ class _Run:
         """Its turn, while that is known."""
         return None if self.thread is None or self.thread.gone else self.thread.turns.get(self.turn_id)
 
+    @property
+    def waits(self) -> bool:
+        """Whether it stands in a queue now."""
+        return self.queued and self.opening is not None
+
     def begins(self, turn: Turn, start: int) -> None:
         """Its turn is there."""
         self.thread, self.turn_id, self.start = turn.thread, turn.id, start
@@ -156,11 +161,14 @@ class RunRoutes:
 
     def _begin(self, principal: Principal, ask: Ask, session_id: str | None) -> _Run:
         run = _Run(ask.run_id, principal.id, session_id or ask.run_id, ask.messages[-1]["id"])
-        run.opening = asyncio.create_task(self._door.open(principal, run.session_id, ask), name="agui-run")
-        run.opening.add_done_callback(lambda task: self._opened(run, task))
         thread = self._adapter.threads.find(principal, run.session_id)
         running = thread.current if thread is not None else None
         run.queued = self._server.settings.busy == "queue" and running is not None and bool(running.readers)
+        if run.queued:
+            mine = [one for one in self._runs.values() if one.principal == principal.id and one.waits]
+            self._server.limits.check_queue(len(mine))
+        run.opening = asyncio.create_task(self._door.open(principal, run.session_id, ask), name="agui-run")
+        run.opening.add_done_callback(lambda task: self._opened(run, task))
         self._remember(run)
         return run
 
@@ -219,8 +227,9 @@ class RunRoutes:
 
     def _remember(self, run: _Run) -> None:
         self._runs[run.id] = run
-        while len(self._runs) > _MOST:  # its record is in the store
-            self._runs.popitem(last=False)
+        over = len(self._runs) - _MOST
+        for one in [one for one in self._runs.values() if not one.waits][: max(0, over)]:  # its record is in the store
+            del self._runs[one.id]
 
     # -- which run --------------------------------------------------------------------------------------------
 

@@ -162,7 +162,7 @@ class SessionRoutes:
         if await self._actions.find(principal, wanted) is not None:
             raise _exists()
         thread = self._adapter.threads.get(principal, wanted)
-        if not self._adapter.bridge.authorized(self._adapter.source_of(thread)):
+        if not self._adapter.lets_in(thread):
             raise AguiError(403, "not_authorized", "The gateway's rules do not let you use the agent (yet).")
         async with thread.lock:
             if thread.current is not None or await self._adapter.archive.known(thread):
