@@ -513,6 +513,8 @@ class AguiAdapter(FileSender):
         cycle.authorized = event.internal or self.bridge.authorized(event.source)
         turn.commands = bool(event.get_command())
         cycle.command = turn.commands
+        if cycle.command and cycle.authorized:
+            await self.bridge.keep_apart(event.text or "", event.source)
 
     async def on_processing_complete(self, event: MessageEvent, outcome: ProcessingOutcome) -> None:
         """The gateway's own judgement; SUCCESS only says that something was delivered."""

@@ -314,9 +314,17 @@ class Runs:
         return replace(new, text=f"{text}\n\n{new.text}", ids=[*ids, *new.ids], messages=[*shown, *new.messages])
 
     def _typed_answer(self, thread: Thread, text: str) -> tuple[Pending, Answer] | None:
-        """A message typed while the agent asks may be the answer, as on every platform of the gateway."""
+        """A message typed while the agent asks may be the answer, as on every platform of the gateway.
+
+        Not to a question that nobody was shown: a turn that Hermes takes up again after a crash may ask once more.
+        """
         turn = thread.current
-        for pending in self._adapter.requests.of_turn(turn, True) if turn is not None else ():
+        if turn is None:
+            return None
+        unseen = turn.unsolicited and not (turn.segments or turn.readers or thread.watchers)
+        for pending in self._adapter.requests.of_turn(turn, True):
+            if unseen and pending.request.kind == "clarify":
+                continue
             answer = typed_answer(pending.request, text, commands_only=self._server.settings.parked == "refuse")
             if answer is not None:
                 return pending, answer

@@ -237,13 +237,25 @@ class Bridge:
         quick = config.get("quick_commands") if isinstance(config, dict) else getattr(config, "quick_commands", None)
         return read_command(text, quick)
 
+    async def keep_apart(self, text: str, source: SessionSource) -> None:
+        """Before a command runs: the thread gets its own session before ``/background`` makes one for its task.
+
+        Hermes 0.22 keeps the chat with the task's session, without a key, and a chat that has no session yet goes on
+        in the newest such (``find_latest_gateway_session_for_peer``): the thread's next message would wait for the
+        task's end, and be written into its history.
+        """
+        command = self.command(text)
+        if command is not None and command.starts_beside():
+            await asyncio.to_thread(self.runner.session_store.get_or_create_session, source)
+
     def asks_update(self, session_key: str) -> bool:
         """Whether ``/update`` waits for an answer in this session: the gateway takes any text for it."""
         return bool((getattr(self.runner, "_update_prompt_pending", None) or {}).get(session_key))
 
     def pairing(self, source: SessionSource) -> set[str]:
         """User ids of this platform that have a pairing code and were not let in yet."""
-        store = self.runner._pairing_store_for(source) if self.runner is not None else None
+        of_profile = getattr(self.runner, "_pairing_store_for", None)
+        store = of_profile(source) if of_profile is not None else getattr(self.runner, "pairing_store", None)  # 0.17
         pending = store.list_pending(source.platform.value) if store is not None else ()
         return {str(one["user_id"]) for one in pending}
 

@@ -18,6 +18,7 @@ _DIRECT = SessionSource(platform=Platform.LOCAL, chat_id="", chat_type="dm")
 _HANDS_ON = frozenset(
     {"queue", "steer", "goal"}
 )  # their argument is a message of its own, and may be dispatched as one
+_BACKGROUND = frozenset({"background", "bg"})  # its name before 0.22, and from then on
 _DEPTH = 4  # of aliases of aliases
 
 
@@ -37,6 +38,10 @@ class Command:
     def repeats(self) -> bool:
         """Whether it has Hermes take the newest user message again, which may be a command then (``/retry``)."""
         return self.name == "retry" or any(one is not None and one.repeats() for one in (self.alias_of, self.hands_on))
+
+    def starts_beside(self) -> bool:
+        """Whether it starts an agent beside the chat's own, in a session of its own (``/background``)."""
+        return self.name in _BACKGROUND or (self.alias_of is not None and self.alias_of.starts_beside())
 
 
 class PlainMessage(MessageEvent):

@@ -104,7 +104,9 @@ class Sessions:
 
     def rewind(self, session_key: str, session_id: str, row_id: int) -> None:
         """Take back everything from this user row on: soft, the rows stay and can be restored."""
-        self._store._clear_dirty_transcript(session_id)
+        forget = getattr(self._store, "_clear_dirty_transcript", None)
+        if forget is not None:  # from 0.19 on the store knows of rows that were not written
+            forget(session_id)
         self._db.rewind_to_message(session_id, row_id)
         self.evict(session_key)
 

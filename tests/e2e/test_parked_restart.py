@@ -139,6 +139,26 @@ def test_an_answer_after_a_restart(
         assert set(tool_messages(request)) == set(calls)
 
 
+@pytest.mark.slow
+@pytest.mark.compat
+def test_a_question_that_nobody_was_shown_is_not_answered_by_the_next_message(
+    make_gateway: Callable[..., Gateway],
+) -> None:
+    """Hermes 0.22 takes a killed turn up by itself, and asks again where no client looks."""
+    gateway = make_gateway()
+    chat, _, asked, _ = park(gateway, "clarify")
+    gateway.kill()
+    gateway.start()
+    deadline = time.monotonic() + 20
+    while not state(chat)["requests"]:
+        if time.monotonic() > deadline:
+            pytest.skip("this Hermes does not ask again by itself")
+        time.sleep(0.1)
+    assert state(chat)["requests"][0]["id"] != asked
+    assert chat.say("count to 3").succeeded().text() == "1 2 3"
+    idle(chat)
+
+
 def test_a_late_result_with_a_new_message(make_gateway: Callable[..., Gateway], model: GatedModel) -> None:
     gateway = make_gateway()
     chat, one, _, _ = park(gateway, "client")
