@@ -181,8 +181,8 @@ def test_a_busy_thread_queues(model: GatedModel, make_gateway: Callable[..., Gat
 
 
 def test_a_run_that_waits_for_its_thread_is_not_silent(model: GatedModel, make_gateway: Callable[..., Gateway]) -> None:
-    """Headers and heartbeats come while it waits, and nothing begins for a client that has left."""
-    chat = Chat(make_gateway(agui={"busy": "queue", "heartbeat_seconds": 0.4}))
+    """Headers and heartbeats come while it waits; what goes wrong then is told in the stream, and leaving ends it."""
+    chat = Chat(make_gateway(agui={"busy": "queue", "heartbeat_seconds": 0.4, "shorter_list": "refuse"}))
     run, gate = _busy(chat, model)
     queued = _second(chat, script({"text": "The second answer."}))
     wait_until(lambda: queued.raw.count(b": keep-alive") >= 2, "heartbeats come")
@@ -196,6 +196,18 @@ def test_a_run_that_waits_for_its_thread_is_not_silent(model: GatedModel, make_g
     _second(chat, script({"text": "The third answer."})).finish().succeeded()
     said = [one["content"] for one in chat.transcript() if one["role"] == "assistant"]
     assert said[1:] == ["The second answer.", "The third answer."]
+
+    chat = Chat(chat.gateway)
+    chat.say(script({"text": "Before."})).succeeded()
+    behind = Chat(chat.gateway, thread=chat.thread)
+    behind.messages = list(chat.messages)
+    run, gate = _busy(chat, model)
+    queued = behind.start(script({"text": "Never said."}))
+    wait_until(lambda: queued.raw.count(b": keep-alive") >= 1, "it waits")
+    model.open_gate(gate)
+    run.finish().succeeded()
+    queued.finish()
+    assert queued.types == ["RUN_STARTED", "RUN_ERROR"] and queued.end["code"] == "history_behind"
 
 
 @pytest.fixture(scope="module")

@@ -96,6 +96,70 @@ def test_hermes_database_is_locked_all_through_a_turn(gateway: Gateway) -> None:
     assert len(chat.sessions()) == 1
 
 
+# Root writes to any file, and a mount cannot be made read-only under a process that writes: so SQLite itself refuses,
+# with the error of a file that may not be written, on every connection to Hermes's database, old and new.
+READONLY = """
+import gc, sqlite3
+
+connect, on = sqlite3.connect, [False]
+
+
+def lock(connection):
+    files = [row[2] for row in connection.execute("PRAGMA database_list")]
+    if any(str(file).endswith("/state.db") for file in files):
+        connection.execute(f"PRAGMA query_only = {int(on[0])}")
+        return 1
+    return 0
+
+
+def opened(*args, **more):
+    connection = connect(*args, **more)
+    lock(connection)
+    return connection
+
+
+sqlite3.connect = opened
+
+
+async def switch(raw):
+    on[0] = raw.strip() == "on"
+    found = [one for one in gc.get_objects() if isinstance(one, sqlite3.Connection)]
+    changed = 0
+    for one in found:
+        try:
+            changed += lock(one)
+        except sqlite3.Error:  # it is closed
+            pass
+    return f"{changed} connections."
+
+
+def register(ctx):
+    ctx.register_command("read-only", switch)
+"""
+
+
+def test_hermes_database_is_read_only(make_gateway: Callable[..., Gateway]) -> None:
+    """On a thread that Hermes knows and on a new one: each stream ends once, and both go on when it can be written."""
+    options = FAULTY_OPTIONS | {"config": {"plugins": {"enabled": ["agui", "readonly"]}}}
+    gateway = make_gateway(start=False, **options)
+    write_plugin(gateway.home, "readonly", READONLY)
+    gateway.start()
+    chat, fresh, switch = Chat(gateway), Chat(gateway), Chat(gateway)
+    chat.say(script({"text": "Before."})).succeeded()
+    with unharmed(gateway):
+        assert int(switch.say("/read-only on").succeeded().text().split()[0]) >= 1
+        runs = [ended_once(one.start(script({"text": "Meanwhile."}))) for one in (chat, fresh)]
+        assert "readonly database" in gateway.log_text()
+        assert "readonly" not in str([one.events for one in runs]), "what the operator's disk does is not the caller's"
+        switch.say("/read-only off")
+        for one, run in zip((chat, fresh), runs, strict=True):
+            wait_until(lambda one=one: state(one)["status"] == "idle", "the thread is free")
+            assert run.succeeded().text() == "Meanwhile."  # Hermes answers; that it keeps nothing, only its log says
+            assert one.say(script({"text": "Afterwards."})).succeeded().texts()[-1] == "Afterwards."
+            assert one.transcript()[-1]["content"] == "Afterwards."
+            assert len(one.sessions()) == 1
+
+
 def test_a_disk_that_is_full(model: GatedModel, tmp_path: Path) -> None:
     """Everything of Hermes and of ours lies on it."""
     home = tmp_path / "home"
