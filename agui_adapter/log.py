@@ -108,11 +108,14 @@ class EventLog:
             position = self._last = self._last + 1
             self._events.append(event)
             self._ends.append(self._last)
-            self._bytes += _size(event)
-            if not self.first_text_at and isinstance(event, (MessageChunk, Commentary)):
-                self.first_text_at = time.monotonic()
-            if isinstance(event, TurnFinished):
-                self._closed = True
+            if isinstance(event, MessageChunk):  # the hot path
+                self._bytes += len(event.text) + _OVERHEAD
+                self.first_text_at = self.first_text_at or time.monotonic()
+            else:
+                self._bytes += _size(event)
+                if isinstance(event, Commentary):
+                    self.first_text_at = self.first_text_at or time.monotonic()
+                self._closed = isinstance(event, TurnFinished)
             if self._bytes > self._limit:
                 self._shrink()
             wake = position >= self._wake_from or (self._closed and self._wake_from < math.inf)

@@ -36,7 +36,7 @@ _SIGNS = re.compile(r"[-_:=+]|eyJ|AIza|AKIA|gAAAA|xox|SG")  # without one of the
 _NEAR = 64  # characters before a delta with which it may become one
 _WORD = re.compile(r"[A-Za-z0-9_-]*\Z")
 _BOT = re.compile(r"\d{8}:")
-_CONTEXT = 200  # characters of the line that are looked at
+_CONTEXT = 200  # characters of the line that are looked at (up to twice as many are kept)
 
 
 class SecretsHold:
@@ -55,7 +55,10 @@ class SecretsHold:
         if not self.held and not _SIGNS.search(delta):
             _, blank, word = delta.rpartition(" ")  # a word that begins here and is no credential's beginning
             if blank and (not word or (word.isalnum() and word not in _BEGUN)):
-                self._line = (self._line + delta).rpartition("\n")[2][-_CONTEXT:]
+                line = self._line + delta
+                if "\n" in delta or len(line) > 2 * _CONTEXT:  # rarely: cutting costs more than adding
+                    line = line.rpartition("\n")[2][-_CONTEXT:]
+                self._line = line
                 return delta
         if not self.held:
             line = self._line + delta

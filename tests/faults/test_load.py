@@ -27,7 +27,8 @@ from tests.faults.invariants import busy, detailed
 
 SECONDS = float(os.environ.get("LOAD_SECONDS") or 600)
 READERS, ACTIVE, PARKED = 200, 16, 64
-WARM = min(120.0, SECONDS / 4)  # until then pools fill, and finished turns come to their steady number
+TURNS = 8  # of each thread that streams
+WARM = min(240.0, SECONDS * 0.4)  # until then pools fill, and Hermes's 128 agents that it keeps
 HEARTBEAT = 15.0
 
 
@@ -70,9 +71,12 @@ class Load:
         assert time.monotonic() >= self.until, "a stream ended before the load did"
 
     async def stream(self, http: aiohttp.ClientSession) -> None:
-        """One turn after another on a thread."""
-        thread, text = unique("active"), script({"text": "word " * 60, "chunk": 5, "delta_ms": 50})
-        while time.monotonic() < self.until:
+        """One turn after another, some on each thread: a conversation grows in Hermes's memory, and rightly."""
+        thread, text = "", script({"text": "word " * 60, "chunk": 5, "delta_ms": 50})
+        for number in itertools.count():
+            if time.monotonic() >= self.until:
+                return
+            thread = thread if number % TURNS else unique("active")
             began, ends, first = time.monotonic(), 0, 0.0
             message = {"id": unique("u"), "role": "user", "content": text}
             async for event in self.events(http, thread, [message]):
