@@ -1,6 +1,6 @@
 """The seam: what differs between versions of Hermes, told by what is there, never by a version number.
 
-0.17 to 0.19 keep approvals in one module, 0.22 in several; a Hermes of a later day may move what we stand on. Then
+0.18 and 0.19 keep approvals in one module, 0.22 in several; a Hermes of a later day may move what we stand on. Then
 ``misfit`` says so at start, in words, instead of a door that half works.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import __version__
 
-TESTED = "0.19.0 and 0.22.2"
+TESTED = "0.18.2, 0.19.0 and 0.22.2"
 """The versions that it was seen to run on (docs/versions.md), for the sentence that names another one."""
 
 _APPROVALS = ("tools.approval", "tools.approval_context")
@@ -27,6 +27,8 @@ _MODULES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tools.environments.base", ("touch_activity_if_due",)),
 )
 _RUNNER = ("_agent_cache", "_running_agents", "_session_key_for_source", "_is_user_authorized", "session_store")
+# 0.17 lacks it; there the replies of commands are lost, and a stop looks like success.
+_RUNNER += ("_pairing_store_for",)
 _ADAPTER = ("_active_sessions", "handle_message", "build_source", "on_processing_start", "on_processing_complete")
 _HOOKS: tuple[str, ...] = ("pre_llm_call", "post_api_request", "api_request_error", "post_tool_call", "on_session_end")
 _HOOKS += ("pre_approval_request", "post_approval_response")
