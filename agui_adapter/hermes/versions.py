@@ -26,7 +26,13 @@ _MODULES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tools.interrupt", ("is_interrupted",)),
     ("tools.environments.base", ("touch_activity_if_due",)),
 )
-_RUNNER = ("_agent_cache", "_running_agents", "_session_key_for_source", "_is_user_authorized", "session_store")
+_RUNNER: tuple[str, ...] = (
+    "_agent_cache",
+    "_running_agents",
+    "_session_key_for_source",
+    "_is_user_authorized",
+    "session_store",
+)
 # 0.17 lacks it; there the replies of commands are lost, and a stop looks like success.
 _RUNNER += ("_pairing_store_for",)
 _ADAPTER = ("_active_sessions", "handle_message", "build_source", "on_processing_start", "on_processing_complete")

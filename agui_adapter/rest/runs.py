@@ -211,6 +211,9 @@ class RunRoutes:
             return
         turn, start = task.result().turn, task.result().start
         run.begins(turn, start)
+        kept = asyncio.create_task(_keep(turn), name="agui-run-kept")
+        self._tasks.add(kept)
+        kept.add_done_callback(self._tasks.discard)
         record = RunRecord("", turn.thread.chat_id, turn.id, start, run.id)
         archive = self._adapter.archive
         archive.later(lambda: archive.store.keep_run(run.principal, _key(run.id), record))
@@ -489,6 +492,15 @@ def position_of(turn: Turn, event_id: str, start: int) -> int:
     if turn_id != turn.id or not (number.isascii() and number.isdigit()) or len(number) > 12:
         return start
     return max(start, int(number)) if int(number) <= turn.log.last else start
+
+
+async def _keep(turn: Turn) -> None:
+    """A run goes on whether anybody reads or not: it counts as read, or the thread's next message would end it."""
+    turn.enter()
+    try:
+        await turn.done.wait()
+    finally:
+        turn.leave()
 
 
 def _key(run_id: str) -> str:

@@ -152,6 +152,16 @@ def test_a_run_is_stopped_in_mid_stream(served: Gateway, model: GatedModel) -> N
     model.open_gate(gate)
 
 
+def test_a_run_that_nobody_reads_is_not_ended_by_the_next(served: Gateway, model: GatedModel) -> None:
+    gate = unique("g")
+    run_id = start(served, {"text": f"A {{gate:{gate}}} long answer."})
+    wait_until(lambda: model.reached(gate), "the model stands at the gate")
+    again = ask(served, "POST", "/v1/runs", {"input": "Hello?", "session_id": status(served, run_id)["session_id"]})
+    assert refused(again) == (409, "thread_busy")
+    model.open_gate(gate)
+    assert "long answer." in reaches(served, run_id, "completed")["output"]
+
+
 def test_many_read_one_run_while_it_goes_on(served: Gateway, model: GatedModel) -> None:
     gate = unique("g")
     run_id = start(served, {"text": f"One {{gate:{gate}}} two."})
