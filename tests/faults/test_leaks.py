@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -29,7 +31,18 @@ AGUI = {
 }
 
 
+def open_files(pid: int) -> list[str]:
+    """Names of what the process has open. Hermes has a connection to its database for each agent that it keeps, and
+    SQLite opens its log when it is next used: those come and go."""
+    found = []
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            found.append(one.readlink().name)
+    return found
+
+
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads Linux's /proc")
 @pytest.mark.timeout(3600)
 def test_two_thousand_turns(make_gateway: Callable[..., Gateway]) -> None:
     gateway = make_gateway(start=False, agui=AGUI, **FAULTY_OPTIONS)
@@ -69,7 +82,7 @@ def test_two_thousand_turns(make_gateway: Callable[..., Gateway]) -> None:
         time.sleep(35)  # finished turns are looked after every thirty seconds
         found: dict[str, Any] = json.loads(Chat(gateway).say("/count-all").succeeded().text())
         return found | {
-            "files": process.num_fds(),
+            "files": len([name for name in open_files(process.pid) if not name.startswith("state.db")]),
             "sockets": len(process.net_connections()),
             "rss": process.memory_info().rss // 1_000_000,
         }
@@ -91,7 +104,7 @@ def test_two_thousand_turns(make_gateway: Callable[..., Gateway]) -> None:
     own = [[one for one in found["threads"] if not one.startswith(pooled)] for found in (before, after)]
     assert len(own[1]) <= len(own[0]) + 2, own[1]
     assert after["sockets"] <= before["sockets"] + 8
-    assert after["files"] <= before["files"] + 32
+    assert after["files"] <= before["files"] + 8
     for name in ("Turn", "EventLog", "Cycle", "AguiStream", "Run", "Pending", "_Stream"):
         assert after["held"].get(name, 0) <= before["held"].get(name, 0) + 4, name
     assert after["held"].get("Thread", 0) <= THREADS + 8
