@@ -71,12 +71,16 @@ class Load:
         assert time.monotonic() >= self.until, "a stream ended before the load did"
 
     async def stream(self, http: aiohttp.ClientSession) -> None:
-        """One turn after another, some on each thread: a conversation grows in Hermes's memory, and rightly."""
+        """One turn after another, some on each thread, which is deleted then: what goes on, Hermes keeps."""
         thread, text = "", script({"text": "word " * 60, "chunk": 5, "delta_ms": 50})
         for number in itertools.count():
             if time.monotonic() >= self.until:
                 return
-            thread = thread if number % TURNS else unique("active")
+            if number % TURNS == 0:
+                if thread:
+                    async with http.delete(f"{self.gateway.url}/agui/threads/{thread}") as response:
+                        assert response.status < 300, await response.text()
+                thread = unique("active")
             began, ends, first = time.monotonic(), 0, 0.0
             message = {"id": unique("u"), "role": "user", "content": text}
             async for event in self.events(http, thread, [message]):
