@@ -70,6 +70,7 @@ def new_adapter(kind: type[AguiAdapter], extra: dict[str, Any], home: Path, monk
         session_store=SessionStore(home / "sessions", GatewayConfig()),
         _session_key_for_source=build_session_key,
         _is_user_authorized=lambda source: True,
+        _pairing_store_for=lambda source: None,
         _get_proxy_url=lambda: "",
         _profile_name_for_source=lambda source: None,
         _evict_cached_agent=lambda key: None,

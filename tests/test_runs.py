@@ -206,7 +206,7 @@ async def test_events_go_on_where_a_stream_broke_off_for_every_reader(door: Clie
     script(door, *FULL[:6], gate, *FULL[6:])
     run_id = await door.run()
     readers = [asyncio.create_task(door.events(run_id)) for _ in range(3)]
-    await until(lambda: door.adapter.submitted[-1].readers == 3)
+    await until(lambda: door.adapter.submitted[-1].readers == 4)  # and the run itself
     gate.open()
     first, *others = [told(await one) for one in readers]
     assert others == [first, first]
@@ -223,9 +223,9 @@ async def test_a_run_that_nobody_reads_goes_on(door: Client) -> None:
     script(door, *HELLO[:2], gate, *HELLO[2:])
     run_id = await door.run()
     reader = asyncio.create_task(door.events(run_id))
-    await until(lambda: door.turn().readers)
+    await until(lambda: door.turn().readers == 2)
     reader.cancel()
-    await until(lambda: not door.turn().readers)
+    await until(lambda: door.turn().readers == 1)  # the run itself
     gate.open()
     assert (await door.reaches(run_id, "completed"))["output"] == "Hello"
 

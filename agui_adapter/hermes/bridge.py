@@ -254,8 +254,7 @@ class Bridge:
 
     def pairing(self, source: SessionSource) -> set[str]:
         """User ids of this platform that have a pairing code and were not let in yet."""
-        of_profile = getattr(self.runner, "_pairing_store_for", None)
-        store = of_profile(source) if of_profile is not None else getattr(self.runner, "pairing_store", None)  # 0.17
+        store = self.runner._pairing_store_for(source) if self.runner is not None else None
         pending = store.list_pending(source.platform.value) if store is not None else ()
         return {str(one["user_id"]) for one in pending}
 
