@@ -97,10 +97,16 @@ def write(tables: Sequence[Table], facts: dict[str, str], when: str, directory: 
     directory.mkdir(parents=True, exist_ok=True)
     text, data = directory / f"{when}.md", directory / f"{when}.json"
     text.write_text(page(tables, facts, when), "utf-8")
-    body: dict[str, Any] = {"when": when, "machine": facts, "tables": [asdict(table) for table in tables]}
+    body: dict[str, Any] = {"when": when, "machine": facts, "tables": [_brief(table) for table in tables]}
     body["bounds"] = [asdict(bound) | {"holds": bound.holds} for table in tables for bound in table.bounds]
-    data.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
+    data.write_text(json.dumps(body) + "\n", "utf-8")
     return [text, data]
+
+
+def _brief(table: Table) -> dict[str, Any]:
+    """Samples with four digits: there are tens of thousands."""
+    short = {name: [float(f"{sample:.4g}") for sample in found] for name, found in table.samples.items()}
+    return asdict(table) | {"samples": short}
 
 
 def today() -> str:
