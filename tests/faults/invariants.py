@@ -12,7 +12,7 @@ import httpx
 import psutil
 
 from agui_adapter.demo.gateway import Gateway
-from tests.e2e.helpers import Chat, Run, script, wait_until
+from tests.e2e.helpers import DEADLINE, Chat, Run, script, wait_until
 
 KEY = "faults-test-key-0123456789"
 _POOLS = 30  # threads of pools, which are made when they are first needed and kept
@@ -47,9 +47,9 @@ def unharmed(gateway: Gateway) -> Iterator[None]:
     assert Chat(gateway).say(script({"text": "All is well."})).succeeded().text() == "All is well."
 
 
-def ended_once(run: Run) -> Run:
+def ended_once(run: Run, seconds: float = 2 * DEADLINE) -> Run:
     """The stream is over, with one terminal event at its end, and nothing that a client would refuse."""
-    run.finish()
+    run.finish(seconds)
     assert run.status == 200, run.raw.decode()
     assert sum(kind in ("RUN_FINISHED", "RUN_ERROR") for kind in run.types) == 1, run.types
     assert run.types[-1] in ("RUN_FINISHED", "RUN_ERROR")

@@ -83,13 +83,17 @@ def test_hermes_database_is_locked_for_a_while(gateway: Gateway) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_hermes_database_is_locked_all_through_a_turn(gateway: Gateway) -> None:
-    """Whatever Hermes makes of it: the stream ends, and the thread works when the lock is gone."""
+    """Whatever Hermes makes of it: the stream ends, and the thread works when the lock is gone.
+
+    Hermes tries each of its writes for some fifteen seconds, a handful of them behind the answer.
+    """
     chat = Chat(gateway)
     chat.say(script({"text": "Before."})).succeeded()
     with unharmed(gateway):
         with locked(gateway.home / "state.db"):
-            run = ended_once(chat.start(script({"text": "Meanwhile."})))
+            run = ended_once(chat.start(script({"text": "Meanwhile."})), seconds=280)
         chat.keep(run)
         wait_until(lambda: state(chat)["status"] == "idle", "the thread is free")
         assert chat.say(script({"text": "Afterwards."})).succeeded().texts()[-1] == "Afterwards."
