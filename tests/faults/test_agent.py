@@ -23,11 +23,11 @@ def test_a_provider_that_hangs(faulty: Gateway) -> None:
 
 
 def test_a_provider_that_dribbles(faulty: Gateway) -> None:
-    """Slower than any one wait, but never silent: it is waited for."""
+    """Slower than any one wait, but never silent: it is waited for. (No credential begins with a j.)"""
     with unharmed(faulty):
         chat = Chat(faulty)
-        run = ended_once(chat.start(script({"text": "abcdefgh", "chunk": 1, "delta_ms": 400})))
-        assert run.succeeded().text() == "abcdefgh"
+        run = ended_once(chat.start(script({"text": "jklmnopq", "chunk": 1, "delta_ms": 400})))
+        assert run.succeeded().text() == "jklmnopq"
         assert len(run.of("TEXT_MESSAGE_CONTENT")) == 8  # each as it came
         consistent(chat, run)
 
