@@ -78,7 +78,8 @@ class EventLog:
         self.first_text_at = 0.0  # on the monotonic clock; 0 while there is none
         self._wake_from = math.inf  # the position that wakes the readers who wait
         self._waiters: dict[asyncio.Future[None], None] = {}
-        self._read_at = 0.0  # on the loop's clock: when waiting readers were last given something
+        self._read_at = 0.0  # on the loop's clock: when readers who waited last looked
+        self._fast = False  # and whether that was soon after the time before
 
     @property
     def last(self) -> int:
@@ -144,15 +145,15 @@ class EventLog:
     async def read(self, after: int = 0, limit: int = 4096) -> Batch:
         """As ``take``, but waits for at least one event or the end. On the log's loop.
 
-        Who waited, and reads on at once, waits ``_BREATH`` for more than one event.
+        Of a fast stream, who reads on at once waits ``_BREATH`` for more than one event.
         """
         waited = False
         while self._last <= after and not self._closed:
-            breath = 0.0 if waited else self._read_at + _BREATH - self._loop.time()
+            breath = self._read_at + _BREATH - self._loop.time() if self._fast and not waited else 0.0
             await self._news(after, breath)
             waited = True
-        if waited:
-            self._read_at = self._loop.time()
+            if breath > 0:
+                self._read_at = self._loop.time()
         return self.take(after, limit)
 
     async def _news(self, after: int, breath: float) -> None:
@@ -172,6 +173,8 @@ class EventLog:
             self._waiters.pop(waiter, None)
 
     def _wake(self) -> None:
+        now = self._loop.time()
+        self._fast, self._read_at = now - self._read_at < 2 * _BREATH, now
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             _end(waiter)
