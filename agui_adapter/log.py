@@ -152,7 +152,7 @@ class EventLog:
             breath = self._read_at + _BREATH - self._loop.time() if self._fast and not waited else 0.0
             await self._news(after, breath)
             waited = True
-            if breath > 0:
+            if breath > 0 and self._last > after:
                 self._read_at = self._loop.time()
         return self.take(after, limit)
 
@@ -174,7 +174,7 @@ class EventLog:
 
     def _wake(self) -> None:
         now = self._loop.time()
-        self._fast, self._read_at = now - self._read_at < 2 * _BREATH, now
+        self._fast, self._read_at = now - self._read_at < _BREATH, now
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             _end(waiter)

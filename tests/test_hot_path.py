@@ -24,10 +24,14 @@ TEXTS = [f"word {number} " for number in range(DELTAS)]
 
 
 class CountingLoop:
-    """The loop of a log, with its wake-ups counted."""
+    """The loop of a log, with its wake-ups and its timers counted."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop, self.wakes = loop, 0
+        self._loop, self.wakes, self.timers = loop, 0, 0
+
+    def call_later(self, *args: Any) -> Any:
+        self.timers += 1
+        return self._loop.call_later(*args)
 
     def call_soon_threadsafe(self, *args: Any) -> Any:
         self.wakes += 1
@@ -109,6 +113,24 @@ async def test_a_fast_stream_does_not_wake_the_loop_for_each_delta() -> None:
     text = b"".join(await reading)
     assert loop.wakes <= seconds / log._BREATH + 400 / log._GATHERED + 3
     assert text.count(b'"delta"') == 400
+
+
+async def test_a_slower_stream_pays_for_no_timers_once_it_was_fast() -> None:
+    loop = CountingLoop(asyncio.get_running_loop())
+    turn, tap = turn_of(loop)
+    reading = asyncio.create_task(read(turn))
+
+    def produce() -> None:
+        for number, text in enumerate(TEXTS[:120]):
+            tap.text(text)
+            time.sleep(0.0005 if number < 20 else log._BREATH * 1.6)
+
+    await asyncio.to_thread(produce)
+    tap.stop()
+    turn.finish("success")
+    text = b"".join(await reading)
+    assert 0 < loop.timers < 60
+    assert text.count(b'"delta"') == 120
 
 
 async def test_two_hundred_readers_cost_the_producer_one_wake_up() -> None:
