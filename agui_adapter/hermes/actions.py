@@ -84,8 +84,6 @@ class Actions:
         before, now = self._parts(session_id, shown)
         if not now:
             raise LookupError(session_id)
-        if not hasattr(database, "archive_and_compact"):  # 0.17: what compaction has archived stays behind
-            before = []
         made = f"{datetime.now():%Y%m%d_%H%M%S}_{uuid.uuid4().hex[:6]}"
         base = database.get_session_title(session_id) or "branch"
         title = title or str(database.get_next_title_in_lineage(base))
@@ -109,8 +107,7 @@ class Actions:
             database.delete_session(made)
             raise
         self._sessions.change(made, title=title, archived=None)
-        if hasattr(store, "set_model_override"):  # 0.17 keeps it nowhere
-            store.set_model_override(target_key, store.get_model_override(session_key))
+        store.set_model_override(target_key, store.get_model_override(session_key))
         return Copy(made, title, rows)
 
     def _parts(self, session_id: str, shown: Collection[int]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -283,9 +283,6 @@ class Bridge:
         """
         runner = self.runner
         get, lock = getattr(runner, "_get_executor", None), getattr(runner, "_executor_lock", None)
-        if runner is not None and get is None:  # 0.17: agents run on the loop's own pool
-            pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="hermes-gateway")
-            asyncio.get_running_loop().set_default_executor(pool)
         if get is None or lock is None:
             return
         pool = get()

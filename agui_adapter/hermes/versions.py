@@ -26,15 +26,14 @@ _MODULES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tools.interrupt", ("is_interrupted",)),
     ("tools.environments.base", ("touch_activity_if_due",)),
 )
-_RUNNER: tuple[str, ...] = (
+_RUNNER = (
     "_agent_cache",
     "_running_agents",
     "_session_key_for_source",
     "_is_user_authorized",
     "session_store",
+    "_pairing_store_for",  # 0.17 lacks it; there the replies of commands are lost, and a stop looks like success
 )
-# 0.17 lacks it; there the replies of commands are lost, and a stop looks like success.
-_RUNNER += ("_pairing_store_for",)
 _ADAPTER = ("_active_sessions", "handle_message", "build_source", "on_processing_start", "on_processing_complete")
 _HOOKS: tuple[str, ...] = ("pre_llm_call", "post_api_request", "api_request_error", "post_tool_call", "on_session_end")
 _HOOKS += ("pre_approval_request", "post_approval_response")
