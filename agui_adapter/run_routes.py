@@ -228,8 +228,12 @@ class Runs:
         return self._failed(asked, AguiError(504, "stream_over", message))
 
     def _failed(self, asked: RunInput, error: AguiError) -> list[bytes]:
-        bare = AguiStream(asked.thread_id, asked.run_id, peer=asked.peer, view=self._server.view)
+        bare = self._bare(asked)
         return [*bare.start(), *bare.fail(error.code, error.message)]
+
+    def _bare(self, asked: RunInput) -> AguiStream:
+        """The stream of a run that has no turn."""
+        return AguiStream(asked.thread_id, asked.run_id, peer=asked.peer, view=self._server.view)
 
     # -- the same run again -------------------------------------------------------------------------------------
 
@@ -407,11 +411,10 @@ class Runs:
         adapter = self._adapter
         _, users = asked.tail()
         new = [message for message in users if message["id"] not in thread.accepted]
-        bare = AguiStream(asked.thread_id, asked.run_id, peer=asked.peer, view=self._server.view)
         try:
             found = collect(adapter.requests, thread, asked, principal)
             if found.uncovered:
-                return await self._server.frames(request, reinterrupt(bare, found.uncovered))
+                return await self._server.frames(request, reinterrupt(self._bare(asked), found.uncovered))
             if not found.pairs and found.unknown and not new:
                 raise nothing_open()
             if not found.pairs and not new and not late:
@@ -421,7 +424,7 @@ class Runs:
             follow = apply(adapter, thread, asked, found, principal)
         except AguiError as error:
             # The documented answer to a wrong or stale resume: the client keeps its interrupts and may try again.
-            return await self._server.frames(request, [*bare.start(), *bare.fail(error.code, error.message)])
+            return await self._server.frames(request, self._failed(asked, error))
         thread.accept(found.message_ids)
         if new:
             text = new_input(asked.messages, thread.accepted)

@@ -48,7 +48,6 @@ def measure(rig: Rig, paced: int, unpaced: int, many: int) -> Table:
         saturated = total(rig.doors["agui"], 8, unpaced // 2)
         streams = max(2, min(_MOST, round(saturated / 2 / (1000 / MANY_PACE_MS))))
         rig.stamp(True)
-        kind = f"{streams} at 25 deltas/s"
         for found, kind in zip(
             _many(rig, streams, many),
             (f"{streams} at 25 deltas/s", f"the same {streams}, while turns begin or end"),
