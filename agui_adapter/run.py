@@ -298,6 +298,6 @@ def _busy() -> AguiError:
     return AguiError(
         409,
         "thread_busy",
-        "This thread is answering another message. Wait for its end, or stop reading it first; "
+        "This thread is answering another message. Wait for its end, or stop it first; "
         "the operator can choose another rule (agui.busy).",
     )
