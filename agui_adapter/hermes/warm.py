@@ -9,6 +9,7 @@ every step may fail alone.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import logging
 import os
@@ -82,7 +83,20 @@ def warm_up(runner: Any, source: Any, session_key: str) -> None:
         if getattr(agent, "api_mode", "chat_completions") == "chat_completions":
             _softly("the stream parser", lambda: _parse_a_stream(list(getattr(agent, "tools", None) or [])))
         _softly("closing the first agent", agent.close)
+    agent = None
+    _set_aside()
     logger.info("agui: warm after %.1f s", time.monotonic() - began)
+
+
+def _set_aside() -> None:
+    """Keep what is loaded by now out of Python's full garbage collections, as long as the process lives.
+
+    Modules, schemas and tools stay as they are: some 230,000 objects. Looking at all of them held up every stream of
+    the gateway for a quarter of a second each time (with 24 streams at 25 deltas/s, p99 of the added delay was 4 to
+    161 ms, and 3 to 5 without). What nobody refers to is freed as before; only rings among these objects stay.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _softly(what: str, step: Callable[[], Any]) -> Any:

@@ -11,6 +11,7 @@ import httpx
 
 from agui_adapter.demo.gateway import Gateway
 from agui_adapter.demo.model import BackgroundModel
+from tests.e2e.helpers import write_plugin
 
 LATER_THREADS = 5
 GATEWAYS = 3
@@ -66,6 +67,25 @@ def test_warming_asks_the_model_nothing_and_leaves_nothing_behind() -> None:
         assert [path.name for path in (gateway.home / "memories").iterdir()] == []
         assert "warm" not in " ".join(path.name for path in gateway.home.rglob("*"))
         assert not any("agui-warm" in text for text in _texts(gateway))
+
+
+COUNTS = """
+import gc
+from pathlib import Path
+
+def register(ctx):
+    count = Path(__file__).with_name("count")
+    ctx.register_hook("pre_llm_call", lambda **_: count.write_text(str(gc.get_freeze_count())))
+"""
+
+
+def test_a_full_garbage_collection_passes_over_what_was_loaded_at_start() -> None:
+    with BackgroundModel() as model:
+        gateway = Gateway(model, config={"plugins": {"enabled": ["agui", "counts"]}})
+        write_plugin(gateway.home, "counts", COUNTS)
+        with gateway, httpx.Client() as client:
+            first_text(client, gateway, "one")
+            assert int((gateway.home / "plugins" / "counts" / "count").read_text()) > 100_000
 
 
 def test_warming_that_fails_does_not_hold_up_the_gateway() -> None:
