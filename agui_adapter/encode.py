@@ -108,6 +108,9 @@ def numbered(frames: list[bytes], turn: bytes, before: int, position: int) -> li
     The last one's is the position. An earlier one's counts the frames behind the reader's position ``before``:
     ``turn.7-2`` has had two frames of what stands behind 7.
     """
+    if len(frames) == 1:  # the hot path
+        frames[0] = b"id: %s.%d\n%s" % (turn, position, frames[0])
+        return frames
     last = len(frames) - 1
     for index in range(last):
         frames[index] = b"id: %s.%d-%d\n%s" % (turn, before, index + 1, frames[index])

@@ -188,7 +188,8 @@ class Tap:
 
     def text(self, delta: str) -> None:
         """A delta of the answer. Per-request thread. The hot path."""
-        with self._lock:
+        self._lock.acquire()  # `with` costs three times as much, for each delta
+        try:
             if not self._live:
                 return
             piece = self._open
@@ -210,6 +211,8 @@ class Tap:
                     return
             piece.text.append(delta)
             self.turn.log.append(MessageChunk(delta))
+        finally:
+            self._lock.release()
 
     def reason(self, delta: str) -> None:
         """A delta of reasoning. Per-request thread."""

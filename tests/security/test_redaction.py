@@ -16,7 +16,7 @@ from agui_adapter.demo.gateway import Gateway
 from agui_adapter.hermes.redaction import hide
 from agui_adapter.hermes.redaction import redact_lines as redact
 from agui_adapter.log import EventLog
-from agui_adapter.secrets_hold import PREFIXES, SecretsHold
+from agui_adapter.secrets_hold import _PLAIN, _SIGNS, PREFIXES, SecretsHold
 from agui_adapter.session import Principal, Thread
 from agui_adapter.stream import MessageChunk
 from agui_adapter.tap import Call, Secrets, Tap
@@ -80,6 +80,11 @@ def test_what_is_no_secret_streams_as_it_comes(text: str) -> None:
 
 def test_the_list_is_hermess() -> None:
     assert all(any(one.startswith(known) or known.startswith(one) for known in PREFIXES) for one in _PREFIX_SUBSTRINGS)
+
+
+@given(st.from_regex(_SIGNS))
+def test_a_text_with_a_sign_is_never_taken_for_plain(text: str) -> None:
+    assert not _PLAIN(text)
 
 
 def test_json_stays_json_and_harmless_values_stay() -> None:
