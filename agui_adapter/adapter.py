@@ -590,9 +590,14 @@ class AguiAdapter(FileSender):
         thread = await self.thread_of_chat(chat_id)
         if thread is None:
             return SendResult(success=False, error=f"There is no AG-UI thread {chat_id}: name <principal>.<thread id>.")
+        about = metadata or {}
+        # What a crash or a stop kept from being delivered is said again at the start (gateway/delivery_ledger.py), but
+        # whoever reads the thread has it from the history.
+        again = self.bridge.starting() and thread.current is None and "job_id" not in about
+        if again and await self.archive.has_said(thread, content):
+            return SendResult(success=True)
         turn = thread.current
         cycle = self._cycles.get(turn) if turn is not None else None
-        about = metadata or {}
         if turn is None or cycle is None:
             # What is said to all chats as the gateway stops is no message of the conversation.
             kept = not stopping or elsewhere or "job_id" in about
@@ -627,9 +632,7 @@ class AguiAdapter(FileSender):
         turn.append(MessageStart(message_id))
         turn.append(Commentary(content))
         if kept:
-            again = self.bridge.starting()  # what a crash kept back is said again then (gateway/delivery_ledger.py)
-            keeping = self.archive.deliver(thread, message_id, content, again=again, sent=sent)
-            self._keep(asyncio.ensure_future(keeping))
+            self._keep(asyncio.ensure_future(self.archive.deliver(thread, message_id, content, sent=sent)))
         self._finish(self._cycles[turn], "success", record=False)
         return message_id
 

@@ -524,12 +524,19 @@ class Archive:
         thread.last_row = self.sessions.last_row(session)
         thread.seen = True
 
-    async def deliver(
-        self, thread: Thread, message_id: str, text: str, *, again: bool = False, sent: float = 0.0
-    ) -> None:
+    async def has_said(self, thread: Thread, text: str) -> bool:
+        """Whether this text is the history's newest answer, be it behind a line that says that it comes again."""
+
+        def work() -> bool:
+            rows = self.sessions.rows(self.sessions.session_id(self.key_of(thread)))
+            said = next((row.content.strip() for row in reversed(rows) if row.role == "assistant"), "")
+            return bool(said) and f"\n\n{text.strip()}".endswith(f"\n\n{said}")
+
+        return await self.run(work)
+
+    async def deliver(self, thread: Thread, message_id: str, text: str, *, sent: float = 0.0) -> None:
         """Keep a message that Hermes's history does not have (a cron result), for the next snapshot.
 
-        ``again``: it may be an answer that the history has already (one that a crash kept from being delivered).
         ``sent``: when another process sent it, in seconds since the epoch; 0 for now.
         """
 
@@ -537,10 +544,6 @@ class Archive:
             self._load(thread)
             self.store.touch_thread(thread.chat_id, thread.principal.id, thread.thread_id)
             session = self.sessions.session_id(self.key_of(thread))
-            if again:
-                said = next((row for row in reversed(self.sessions.rows(session)) if row.role == "assistant"), None)
-                if said is not None and said.content.strip() and said.content.strip() in text:
-                    return
             newest = after = max(thread.last_row, self.sessions.last_row(session))
             rows = self.sessions.rows(session) if sent else []
             mirror = next((row for row in rows if mirrors(row, text, sent)), None)

@@ -15,7 +15,7 @@ from agui_adapter.log import EventLog
 from agui_adapter.session import Principal, chat_id_for, plain_names
 from agui_adapter.store import Store, store_path
 from gateway_plugins.agui import home_from_env, send_from_elsewhere
-from tests.scripted import new_adapter
+from tests.scripted import new_adapter, serving
 
 # --- names of chats
 
@@ -91,6 +91,28 @@ def test_a_mirror_gives_its_row_to_the_message() -> None:
     left = mirrored([("late-1", 2, "OK"), ("late-2", 2, "OK"), ("late-3", 2, "OK"), ("late-4", 1, "other")], rows, ids)
     assert ids == {2: "m2", 3: "late-1", 4: "late-2"}
     assert left == [("late-3", 2, "OK"), ("late-4", 1, "other")]
+
+
+@pytest.mark.parametrize(
+    ("starting", "text", "told"),
+    [
+        (True, "The answer.", False),
+        (True, "♻️ Recovered reply — this may be a duplicate:\n\nThe answer.", False),
+        (True, "Not the answer.", True),
+        (False, "The answer.", True),
+    ],
+)
+async def test_what_a_crash_kept_back_is_told_only_where_the_history_has_it_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starting: bool, text: str, told: bool
+) -> None:
+    async with serving({}, tmp_path, monkeypatch) as (adapter, _):
+        thread = adapter.threads.get(Principal("local"), "t")
+        rows = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "The answer.\n"}]
+        source = adapter.source_of(thread)
+        adapter.archive.sessions.seed(adapter.key_of(thread), source, rows)
+        monkeypatch.setattr(adapter.gateway_runner, "_startup_restore_in_progress", starting, raising=False)
+        assert (await adapter.send(thread.chat_id, text)).success
+        assert bool(thread.turns) is told
 
 
 # --- what may be promised
