@@ -831,11 +831,14 @@ class AguiAdapter(FileSender):
         session_key: str,
         metadata: dict[str, Any] | None = None,
     ) -> SendResult:
-        """A question of an agent that is not tapped (a tapped one asks through its callback)."""
+        """A question of an agent that is not tapped (a tapped one asks through its callback): its answer, too, is only
+        sent."""
         thread = self.threads.by_chat(chat_id)
         if thread is None:
             return SendResult(success=False, error="no such AG-UI thread in this process")
         turn = await self.turn_beside(session_key)
+        cycle = self._cycles[turn]
+        cycle.blind |= not cycle.tap.agent_turns
         request = Request(
             clarify_id, "clarify", question, choices=tuple(map(str, choices or ())), free_text=True, detail={}
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,19 @@ def todo_name() -> str:
     from tools.todo_tool import TODO_SCHEMA
 
     return str(TODO_SCHEMA["name"])
+
+
+def retires_cards() -> bool:
+    """Whether the gateway tells an adapter that a question which it asked for it is over (`retire_clarify_card`)."""
+    found = find_spec("gateway.run_turn_runner")
+    return found is not None and "retire_clarify_card" in Path(str(found.origin)).read_text()
+
+
+def approval_transports() -> bool:
+    """Whether a plugin may offer another way for approvals, which the operator can choose for all platforms."""
+    from hermes_cli.plugins import PluginContext
+
+    return hasattr(PluginContext, "register_approval_transport")
 
 
 def steered_role() -> str:
