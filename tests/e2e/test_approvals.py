@@ -33,6 +33,7 @@ def folder(gateway: Gateway) -> Path:
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_it_is_asked_and_waits(chat: Chat, folder: Path) -> None:
     call_id = unique("c")
     run = chat.say(deletes(folder, call_id=call_id))
@@ -123,6 +124,7 @@ def test_secrets_in_a_command_are_not_shown(chat: Chat, folder: Path) -> None:
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_several_in_one_step_come_one_after_the_other(gateway: Gateway, chat: Chat) -> None:
     first, second = victim(gateway), victim(gateway)
     calls = [
@@ -162,6 +164,7 @@ def test_an_approved_command_runs_once(gateway: Gateway, chat: Chat) -> None:
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_code_asks_too(gateway: Gateway, chat: Chat, folder: Path) -> None:
     """`execute_code` is asked for as a whole, or for the command that it runs, as Hermes has it."""
     code = f"from hermes_tools import terminal\nprint(terminal({'rm -rf ' + str(folder)!r}))"

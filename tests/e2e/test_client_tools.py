@@ -47,6 +47,7 @@ def ids(count: int) -> list[str]:
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_a_call_is_the_end_of_the_run_and_its_answer_goes_on(chat: Chat, model: GatedModel) -> None:
     (one,) = ids(1)
     run = chat.say(asks_client(one), tools=TOOLS)
@@ -79,6 +80,7 @@ def test_several_calls_answered_together(chat: Chat, model: GatedModel, reverse:
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_several_calls_answered_one_by_one_in_any_order(chat: Chat, model: GatedModel) -> None:
     made = ids(3)
     chat.say(asks_client(*made), tools=TOOLS)
@@ -198,6 +200,7 @@ def test_both_orders_at_once(chat: Chat, model: GatedModel) -> None:
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_an_approval_and_a_client_call_in_one_step(gateway: Gateway, chat: Chat, model: GatedModel) -> None:
     client, server = ids(2)
     folder = victim(gateway)

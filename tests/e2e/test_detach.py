@@ -190,6 +190,7 @@ def test_who_left_and_sends_something_new_stops_the_old_turn(gateway: Gateway, m
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_stop_ends_a_turn_in_mid_stream(gateway: Gateway, model: GatedModel) -> None:
     chat = Chat(gateway)
     run, gate = begun(chat)
@@ -250,6 +251,7 @@ def test_stop_as_soon_as_the_run_has_begun(gateway: Gateway, model: GatedModel) 
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_stop_ends_a_turn_that_waits(gateway: Gateway) -> None:
     chat = Chat(gateway)
     steps = script({"text": "I ask.", "tools": [call("ask_browser", {}, "call-9")]}, {"text": "never"})

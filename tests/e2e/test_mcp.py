@@ -226,18 +226,3 @@ async def test_delegated_work_is_waited_for(make_gateway: Callable[..., Gateway]
         found = await told(session, "ask", message=task)
     assert found["text"] == "All is done."
     assert "42" in found["tool_calls"][0]["result"]
-
-
-def test_the_second_hermes_gives_this_one_a_task(
-    make_gateway: Callable[..., Gateway], model: GatedModel, gateway: Gateway
-) -> None:
-    key = unique("secret-word")
-    inner = script({"text": f"It is {key}."})
-    other = make_gateway(
-        toolsets=["terminal", "mcp-friend"],
-        config={"mcp_servers": {"friend": {"url": f"{gateway.url}/mcp", "timeout": 120}}},
-    )
-    chat = Chat(other)
-    run = chat.say(script({"tools": [call("mcp__friend__ask", {"message": inner})]}, {"text": "My friend knew."}))
-    assert run.text().endswith("My friend knew."), run.events
-    assert any(key in content for content in run.results().values()), run.results()

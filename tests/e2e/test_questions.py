@@ -35,6 +35,7 @@ def asks(call_id: str, choices: list[str] | None = None, then: str = "Thanks.") 
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_choices_are_offered_and_one_is_taken(chat: Chat, model: GatedModel) -> None:
     one = unique("c")
     run = chat.say(asks(one, ["red", "blue"]))
@@ -50,6 +51,7 @@ def test_choices_are_offered_and_one_is_taken(chat: Chat, model: GatedModel) -> 
 
 
 @pytest.mark.compat
+@pytest.mark.core
 @pytest.mark.parametrize("payload", [{"answer": "something else"}, "something else", {"text": "something else"}])
 def test_free_text(chat: Chat, model: GatedModel, payload: Any) -> None:
     one = unique("c")
@@ -131,6 +133,7 @@ def test_no_limit_is_no_limit(make_gateway: Callable[..., Gateway]) -> None:
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_a_confirmation_runs_what_was_confirmed(chat: Chat, model: GatedModel) -> None:
     run = chat.say("/reload-mcp")
     asked = interrupt(run)

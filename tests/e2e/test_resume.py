@@ -150,6 +150,7 @@ def test_the_turn_has_all_that_matters(matrix: Matrix) -> None:
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_cut_after_every_single_event_while_it_runs(matrix: Matrix) -> None:
     assert matrix.chain.cuts == len(matrix.whole) - 1
     assert matrix.chain.lines == matrix.whole[1:]  # it began behind the first frame

@@ -42,6 +42,7 @@ def in_a_tool(chat: Chat, *after: dict[str, Any]) -> tuple[Run, Any]:
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_a_text_reaches_the_model_with_the_next_tool_result(gateway: Gateway, model: GatedModel) -> None:
     chat, mark, more = Chat(gateway), unique("steer"), unique("steer")
     run, flag = in_a_tool(chat, {"text": "Done."})

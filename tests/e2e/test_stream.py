@@ -33,6 +33,7 @@ def a_reload_shows_the_same(chat: Chat) -> Iterator[None]:
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_deltas_come_before_the_model_has_ended(chat: Chat, model: GatedModel) -> None:
     gate = unique("g")
     run = chat.start(script({"text": f"one two {{gate:{gate}}} three four"}))
@@ -48,6 +49,7 @@ def test_deltas_come_before_the_model_has_ended(chat: Chat, model: GatedModel) -
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_reasoning_streams_before_text_and_is_closed_by_it(chat: Chat, model: GatedModel) -> None:
     gate = unique("g")
     run = chat.start(script({"reasoning": f"hm, {{gate:{gate}}} yes", "text": "The answer."}))
@@ -84,6 +86,7 @@ def test_every_event_has_an_id_of_its_own(chat: Chat) -> None:
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_usage_is_on_the_terminal_event(chat: Chat) -> None:
     usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
     details = usage | {
@@ -110,6 +113,7 @@ def test_usage_is_on_the_terminal_event(chat: Chat) -> None:
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_text_survives_as_it_is(chat: Chat) -> None:
     text = "a\n\n  b  \n```py\nx = '<b>'\n```\n€ 🌐 \u2028 ‮ end"
     run = chat.say(script({"text": text, "chunk": 1})).succeeded()
@@ -145,6 +149,7 @@ def test_each_tool_step_begins_a_new_message(chat: Chat) -> None:
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_a_call_has_the_models_id_full_arguments_and_full_result(chat: Chat) -> None:
     call_id = unique("call")
     command = "printf '%s' " + "ä" * 3000
@@ -189,6 +194,7 @@ def test_a_result_is_there_before_the_next_tool_ends(chat: Chat, gateway: Gatewa
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_concurrent_calls_of_one_step(chat: Chat, gateway: Gateway) -> None:
     names = [unique("file") for _ in range(4)]
     for name in names:
@@ -412,6 +418,7 @@ def test_text_that_another_plugin_replaces(chat: Chat) -> None:
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_a_stream_cut_in_mid_text_is_a_success(chat: Chat) -> None:
     run = chat.say(script({"text": "one two three four", "cut": 8}, {"text": "three four"})).succeeded()
     assert run.text().count("one") == 1

@@ -21,6 +21,7 @@ def keyed(model: GatedModel) -> Iterator[Gateway]:
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_a_thread_continues_its_session_with_a_warm_cache(gateway: Gateway, model: GatedModel) -> None:
     chat, mark = Chat(gateway), unique("mark")
     chat.say(script({"text": "First answer."}, say=mark)).succeeded()
@@ -57,6 +58,7 @@ def test_another_thread_is_another_session(gateway: Gateway, model: GatedModel) 
 
 
 @pytest.mark.compat
+@pytest.mark.core
 def test_another_principal_is_another_session(keyed: Gateway, model: GatedModel) -> None:
     thread, mark = unique(), unique("mark")
     local = Chat(keyed, thread=thread)
