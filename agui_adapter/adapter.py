@@ -11,7 +11,6 @@ import contextlib
 import contextvars
 import functools
 import logging
-import os
 import threading
 import time
 import uuid
@@ -45,6 +44,7 @@ from .hermes.commands import message as gateway_message
 from .hermes.history import Sessions, home
 from .hermes.media import message_type, without_tags
 from .hermes.observe import Others, Watcher
+from .hermes.profiles import Place
 from .hermes.versions import asks_for_home, misfit
 from .log import EventLog
 from .long_tools import LongTools
@@ -106,8 +106,11 @@ class AguiAdapter(FileSender):
 
     async def connect(self, *, is_reconnect: bool = False) -> bool:
         """Start serving. False, with the reason as a fatal error that is not retried, for a wrong configuration."""
+        self.bridge.place = place = Place(self.gateway_runner)
         try:
-            self.settings = settings = load(self._extra(), os.environ)
+            if trouble := place.trouble():
+                raise ConfigError(trouble)
+            self.settings = settings = load(self._extra(), place.environment())
             server = Server(self, settings)
         except ConfigError as error:
             logger.error("agui: %s", error)
@@ -119,7 +122,7 @@ class AguiAdapter(FileSender):
             return False
         self._loop = asyncio.get_running_loop()
         self.closing = False
-        self.threads = Threads(ttl_seconds=settings.turn_ttl_seconds)
+        self.threads = Threads(ttl_seconds=settings.turn_ttl_seconds, profile=place.profile)
         self.limits = server.limits
         try:
             await server.start()
@@ -154,7 +157,9 @@ class AguiAdapter(FileSender):
         self.files = self.archive.files = files  # routes find it from now on: links are checked with what was read
         sessions.shown = self.shown
         self.others = Others(self.gateway_runner, sessions)
-        if settings.observe:
+        if settings.observe and place.profile:
+            logger.warning("agui: agui.observe shows the whole gateway, so it is for the gateway's own profile alone")
+        elif settings.observe:
             self.observer = Observer(
                 self._loop,
                 log_bytes=settings.log_bytes_per_turn,
@@ -266,7 +271,7 @@ class AguiAdapter(FileSender):
     async def known_thread(self, principal: Principal, thread_id: str) -> Thread | None:
         """The principal's thread of that id, if it was ever used. A look leaves nothing behind, and takes nothing from
         a run that is about to begin on the same id."""
-        thread = self.threads.find(principal, thread_id) or Thread.of(principal, thread_id)
+        thread = self.threads.find(principal, thread_id) or self.threads.of(principal, thread_id)
         if not await self.archive.known(thread) and thread.current is None:
             return None
         return self.threads.hold(thread)
@@ -287,7 +292,7 @@ class AguiAdapter(FileSender):
     def is_stranger(self, principal: Principal) -> bool:
         """Whether this is a device that was not let in: its token says nothing about it."""
         return principal.id.startswith(devices.KIND) and not self.bridge.authorized(
-            self.source_of(Thread.of(principal, ""))
+            self.source_of(self.threads.of(principal, ""))
         )
 
     def server_tools(self) -> frozenset[str]:
@@ -297,7 +302,7 @@ class AguiAdapter(FileSender):
     def source_of(self, thread: Thread) -> SessionSource:
         """The gateway's picture of who speaks: one direct chat per (principal, thread)."""
         principal = thread.principal
-        return self.build_source(
+        source = self.build_source(
             thread.chat_id,
             chat_name="AG-UI",
             chat_type="dm",
@@ -305,6 +310,9 @@ class AguiAdapter(FileSender):
             user_name=principal.id,
             role_authorized=principal.trusted,
         )
+        if self.bridge.place.profile:  # a further profile's own port: no route of the gateway's changes whose it is
+            source.profile = self.bridge.place.profile
+        return source
 
     def new_turn(
         self,
@@ -617,7 +625,8 @@ class AguiAdapter(FileSender):
         thread = self.threads.by_chat(chat_id)
         if thread is None:
             record = await self.archive.run(lambda: self.archive.store.thread(chat_id))
-            names = (record.principal, record.thread_id) if record is not None else plain_names(chat_id)
+            plain = plain_names(chat_id, self.threads.profile)
+            names = (record.principal, record.thread_id) if record is not None else plain
             if names is None:
                 return None
             thread = self.threads.get(OWNER if names[0] == OWNER.id else Principal(names[0]), names[1])

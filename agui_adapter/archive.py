@@ -33,7 +33,7 @@ from .history import (
     without_reasoning,
 )
 from .pairing import Streamed, pair
-from .session import Thread, Turn
+from .session import Principal, Thread, Turn
 from .store import Store, ThreadRecord
 from .stream import Attachment, Outcome
 from .turn_messages import anchor_at, kept_messages, streamed_by, turn_messages, with_heard
@@ -255,6 +255,7 @@ class Archive:
             facts = {row_id: as_json(fact) for row_id, fact in paired.facts.items()}
             times = {row.id: row.timestamp for row in own}
             self.store.end_turn(turn.id, session, outcome, paired.ids, list(times), times=times, facts=facts)
+            self.sessions.count_again(session)
             if not any(row.role == "user" for row in own) and not turn.unsolicited:
                 # A command, or a refusal: Hermes's history has nothing of it, and a person saw it.
                 before = next((row.id for row in own), 0) - 1 if own else thread.last_row
@@ -302,7 +303,7 @@ class Archive:
     ) -> tuple[list[dict[str, Any]], int]:
         records = self.store.threads(principal, archived=archived)
         if query:
-            hits, sessions = self.sessions.search(query), self.sessions.of_chats({one.chat_id for one in records})
+            hits, sessions = self.sessions.search(query), self._sessions_of(records)
             records = [one for one in records if self._meets(one, sessions.get(one.chat_id, ""), query, hits)]
         records.sort(key=lambda one: (-one.updated, one.thread_id))
         place = skip
@@ -310,8 +311,16 @@ class Archive:
             mark = (-after[0], after[1])
             place += sum((-one.updated, one.thread_id) <= mark for one in records)
         page = records[place : place + limit]
-        sessions = self.sessions.of_chats({one.chat_id for one in page})
+        sessions = self._sessions_of(page)
         return [self._told(one, sessions.get(one.chat_id, "")) for one in page], len(records)
+
+    def _sessions_of(self, records: Sequence[ThreadRecord]) -> dict[str, str]:
+        """Chat id → session. By key: another profile of the gateway may have a chat of the same id."""
+        keys = {
+            one.chat_id: self.key_of(Thread(Principal(one.principal), one.thread_id, one.chat_id)) for one in records
+        }
+        sessions = self.sessions.of_keys(keys.values())
+        return {chat_id: sessions[key] for chat_id, key in keys.items() if key in sessions}
 
     def _meets(self, record: ThreadRecord, session: str, query: str, hits: set[str]) -> bool:
         if query.lower() in (record.title or str(self.sessions.info(session).get("title") or "")).lower():
@@ -338,8 +347,12 @@ class Archive:
             "created": record.created or info.get("started_at") or 0.0,
             "updated": record.updated or info.get("started_at") or 0.0,
             "archived": record.archived,
-            "messages": self.sessions.count(session),
+            "messages": self.sessions.count(session, self._sent),
         }
+
+    def _sent(self, rows: Sequence[Row]) -> set[int]:
+        """Those of a session's rows that hold what a client said."""
+        return sent_rows(rows, self.store.remembered(sorted({row.session_id for row in rows})))
 
     async def known(self, thread: Thread) -> bool:
         """Whether the thread has ever been used, in this process or before."""

@@ -84,6 +84,8 @@ class ObserveRoutes:
         thread = adapter.thread_of(session.key)
         if thread is None and session.platform == "agui":
             thread = await adapter.thread_of_chat(session.chat_id)
+            if thread is not None and adapter.key_of(thread) != session.key:
+                thread = None  # another profile's chat of the same id
         if thread is not None:
             await adapter.archive.load(thread)
             return thread

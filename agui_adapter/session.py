@@ -40,20 +40,28 @@ def _part(text: str) -> str:
     return "_" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
-def chat_id_for(principal_id: str, thread_id: str) -> str:
+def chat_id_for(principal_id: str, thread_id: str, profile: str = "") -> str:
     """The Hermes chat of a principal's thread: the one place where the internal key is built.
 
     Client ids are hostile input (any length, any character): what is not plain and short becomes a digest. A
     digest begins with ``_`` and parts are joined by ``.``, neither of which a plain part can hold, so two
     different pairs never share a chat. The platform name stands before it in the session key, so no thread can
     name another platform's session.
+
+    ``profile``: a further profile of the gateway, whose port it comes by. It has to be in here too: beside the key,
+    Hermes finds a session again by platform, user and chat, whatever the profile (hermes_state.py,
+    find_latest_gateway_session_for_peer).
     """
-    return f"{_part(principal_id)}.{_part(thread_id)}"
+    return f"{_mark(profile)}{_part(principal_id)}.{_part(thread_id)}"
 
 
-def plain_names(chat_id: str) -> tuple[str, str] | None:
+def _mark(profile: str) -> str:
+    return f"{profile}~" if profile else ""  # a character that no other part can hold, nor a profile's name
+
+
+def plain_names(chat_id: str, profile: str = "") -> tuple[str, str] | None:
     """The opposite, where both parts are plain; None where one is a digest, or it is no chat of this platform."""
-    principal_id, dot, thread_id = chat_id.partition(".")
+    principal_id, dot, thread_id = chat_id.removeprefix(_mark(profile)).partition(".")
     if dot and _PLAIN.match(principal_id) and _PLAIN.match(thread_id):
         return principal_id, thread_id
     return None
@@ -273,9 +281,9 @@ class Thread:
     used_at: float = field(default_factory=time.monotonic)
 
     @classmethod
-    def of(cls, principal: Principal, thread_id: str) -> Thread:
+    def of(cls, principal: Principal, thread_id: str, profile: str = "") -> Thread:
         """The principal's thread of that id, known to nobody yet (``Threads``)."""
-        return cls(principal, thread_id, chat_id_for(principal.id, thread_id))
+        return cls(principal, thread_id, chat_id_for(principal.id, thread_id, profile))
 
     def begin(
         self,
@@ -334,23 +342,28 @@ class _CallIds(set[str]):
 
 
 class Threads:
-    """All threads of this process, by chat."""
+    """All threads of one adapter, by chat. ``profile``: as for ``chat_id_for``."""
 
-    def __init__(self, ttl_seconds: float) -> None:
+    def __init__(self, ttl_seconds: float, profile: str = "") -> None:
         self._ttl = ttl_seconds
+        self.profile = profile
         self._by_chat: dict[str, Thread] = {}
         self._client_call_ids: WeakValueDictionary[str, _CallIds] = WeakValueDictionary()  # by principal
 
     def get(self, principal: Principal, thread_id: str) -> Thread:
         """The principal's thread of that id, made when it is new."""
-        chat_id = chat_id_for(principal.id, thread_id)
-        thread = self._by_chat.get(chat_id)
+        thread = self.find(principal, thread_id)
         if thread is None:
-            thread = self._by_chat[chat_id] = Thread.of(principal, thread_id)
+            thread = self.of(principal, thread_id)
+            self._by_chat[thread.chat_id] = thread
         # A thread that the gateway spoke of first (see adopt) learns its client's id and principal here.
         thread.principal, thread.thread_id = principal, thread_id
         thread.used_at = time.monotonic()
         return thread
+
+    def of(self, principal: Principal, thread_id: str) -> Thread:
+        """The principal's thread of that id as it would be made; nobody knows it yet (``hold``)."""
+        return Thread.of(principal, thread_id, self.profile)
 
     def passing(self, principal: Principal, thread_id: str) -> Thread:
         """A thread of one stateless request.
@@ -367,7 +380,7 @@ class Threads:
 
     def find(self, principal: Principal, thread_id: str) -> Thread | None:
         """The principal's thread of that id if this process has met it."""
-        return self._by_chat.get(chat_id_for(principal.id, thread_id))
+        return self._by_chat.get(chat_id_for(principal.id, thread_id, self.profile))
 
     def hold(self, thread: Thread) -> Thread | None:
         """The thread of this one's chat: this one, where there is none yet; None if it was dropped meanwhile."""

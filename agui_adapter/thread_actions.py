@@ -235,7 +235,7 @@ class ThreadActions:
     async def commands(self, principal: Principal) -> list[dict[str, Any]]:
         """The slash commands that this caller may use."""
         await self.ready()
-        source, actions = self._adapter.source_of(Thread.of(principal, "")), self._hermes
+        source, actions = self._adapter.source_of(self._adapter.threads.of(principal, "")), self._hermes
         told = await asyncio.to_thread(actions.commands, source)
         return [one for one in told if self._may(principal, one["name"])]
 

@@ -19,6 +19,7 @@ from ..tap import Tap, without_thinking
 from .commands import Command, read_command
 from .facts import Facts
 from .history import Sessions, beside
+from .profiles import Place
 from .warm import warm_up
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ class Bridge:
         self.tool_output = "full"
         self.crew: Crew | None = None  # the subagents of this adapter's threads
         self.long_tools: LongTools | None = None
+        self.place = Place(None)
+        self.keeps = True  # Hermes could write the newest turn to its database
+        self.turns_lost = 0  # … and those that it could not write
 
     @property
     def runner(self) -> Any:
@@ -82,7 +86,7 @@ class Bridge:
         """The key that the gateway gives this source's session."""
         runner = self.runner
         if runner is not None:
-            return str(runner._session_key_for_source(source))
+            return str(self.place.run(runner._session_key_for_source, source))
         return str(build_session_key(source))
 
     def owns(self, session_key: str) -> bool:
@@ -169,6 +173,19 @@ class Bridge:
     def last_row(self, session_id: str) -> int:
         """The newest row of a session, 0 without one. Blocks for a look-up."""
         return Sessions(self.runner).last_row(session_id)
+
+    def was_kept(self, tap: Tap, kept: bool) -> None:
+        """Whether Hermes has written an agent turn. The client is told where it has not: what it sees as a success is
+        gone from the agent's memory. Worker thread."""
+        self.keeps = kept
+        if not kept:
+            self.turns_lost += 1
+            logger.error("agui: Hermes did not store a turn of %s; its own log says why", tap.turn.thread.chat_id)
+            tap.notice(
+                "not_stored",
+                "Hermes could not store this in its database: the agent will not remember it. Tell the operator, and "
+                "say it again when it can.",
+            )
 
     def kept_texts(self, session_key: str) -> list[str]:
         """What the assistant has said in the session's newest turn, as the history keeps it."""
@@ -261,7 +278,7 @@ class Bridge:
     def authorized(self, source: SessionSource) -> bool:
         """The gateway's own rules: allowlists, pairing, allow-all."""
         runner = self.runner
-        return bool(runner is not None and runner._is_user_authorized(source))
+        return bool(runner is not None and self.place.run(runner._is_user_authorized, source))
 
     # -- start ----------------------------------------------------------------------------------------------
 
@@ -313,7 +330,7 @@ class Bridge:
 
     def warm(self, user_id: str) -> threading.Thread:
         """Pay now, on a thread of its own, what the first turn of a process costs (``warm.py``)."""
-        thread = threading.Thread(target=self._warm, args=(user_id,), name="agui-warm", daemon=True)
+        thread = threading.Thread(target=self.place.run, args=(self._warm, user_id), name="agui-warm", daemon=True)
         thread.start()
         return thread
 

@@ -10,7 +10,7 @@ import functools
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,15 +132,9 @@ class Sessions:
         """Title, counts and times of a session, as Hermes keeps them."""
         return dict(self._db.get_session(session_id) or {}) if session_id and self._db is not None else {}
 
-    def of_chats(self, chats: Collection[str]) -> dict[str, str]:
-        """Chat id → session, for these chats of ours, by the routing table."""
-        self._store._ensure_loaded()
-        found = {}
-        for entry in list(self._store._entries.values()):
-            origin = getattr(entry, "origin", None)
-            if origin is not None and origin.platform.value == "agui" and str(origin.chat_id) in chats:
-                found[str(origin.chat_id)] = self.session_id(entry.session_key)
-        return found
+    def of_keys(self, keys: Iterable[str]) -> dict[str, str]:
+        """Session key → session, for those of these keys that have one."""
+        return {key: session for key in keys if (session := self.session_id(key))}
 
     @functools.cached_property
     def _compacts(self) -> bool:
@@ -149,8 +143,11 @@ class Sessions:
             columns = self._db._conn.execute("PRAGMA table_info(messages)").fetchall()
         return any(column[1] == "compacted" for column in columns)
 
-    def count(self, session_id: str) -> int:
-        """How many messages a person sees of a session. One that was compacted is read for it, once for each change."""
+    def count(self, session_id: str, sent: Callable[[Sequence[Row]], Collection[int]] = lambda rows: ()) -> int:
+        """How many messages a person sees of a session. One that was compacted is read for it, once for each change.
+
+        ``sent``: those of its rows that hold what a client said (``history.sent_rows``), whatever they look like.
+        """
         if not session_id or self._db is None:
             return 0
         compacted = "SUM(compacted)" if self._compacts else "0"
@@ -166,11 +163,16 @@ class Sessions:
             return int(looks[0][4] or 0)
         before, count = self._counts.get(session_id, ((), 0))
         if before != looks:
-            count = len(visible(self.rows(session_id)))
+            rows = self.rows(session_id)
+            count = len(visible(rows, sent(rows)))
             self._counts[session_id] = looks, count
             if len(self._counts) > _COUNTS_KEPT:
                 self._counts.pop(next(iter(self._counts)), None)
         return count
+
+    def count_again(self, session_id: str) -> None:
+        """More is known of who said what in a session than when it was counted."""
+        self._counts.pop(session_id, None)
 
     def shared(self, session_key: str, session_id: str) -> bool:
         """Whether another chat's key stands on this session too."""

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..hermes.actions import Actions
-from ..session import Principal, Thread
+from ..session import Principal
 from . import sdk
 from .desk import Desk, Json
 
@@ -30,7 +30,7 @@ async def _skills(desk: Desk, principal: Principal) -> dict[str, Json]:
     """The agent's skills that this caller may use, by prompt name."""
     await desk.ready()
     actions = Actions(desk.adapter.gateway_runner, desk.adapter.archive.sessions)
-    source = desk.adapter.source_of(Thread.of(principal, ""))
+    source = desk.adapter.source_of(desk.adapter.threads.of(principal, ""))
     commands = await asyncio.to_thread(actions.commands, source)
     return {f"skill-{one['name']}": one for one in commands if one["kind"] == "skill"}
 

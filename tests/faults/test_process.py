@@ -20,23 +20,10 @@ from agui_adapter.demo.gateway import Gateway, free_port
 from agui_adapter.stream import MessageChunk, MessageStart, TurnFinished
 from tests.e2e.asking import COLOR, asks_client, pending, state
 from tests.e2e.attach import Watcher
-from tests.e2e.helpers import Chat, GatedModel, script, unique, wait_until, write_plugin
+from tests.e2e.helpers import Chat, GatedModel, Lenient, script, unique, wait_until, write_plugin
 from tests.faults.conftest import FAULTY_OPTIONS
 from tests.faults.invariants import KEY, ended_once, unharmed
 from tests.scripted import ScriptedAdapter, new_adapter
-
-
-class Lenient(Gateway):
-    """Ready when another platform is: this one's failure is what is looked at."""
-
-    def _wait_ready(self) -> None:
-        def answers() -> bool:
-            try:
-                return httpx.get(self._ready_url, trust_env=False, timeout=2).status_code == 200
-            except httpx.HTTPError:
-                return False
-
-        wait_until(answers, "the other platform answers")
 
 
 def test_a_taken_port_is_told_once_and_stops_no_other_platform(model: GatedModel) -> None:

@@ -21,7 +21,7 @@ from agui_adapter.auth import principal_id
 from agui_adapter.devices import principal_of as device_of
 from agui_adapter.principal import SCOPES, Principal
 from agui_adapter.requests import APPROVE_ONCE, DENY, Pending
-from agui_adapter.session import Thread, chat_id_for
+from agui_adapter.session import Thread, chat_id_for, plain_names
 from agui_adapter.store import FileRecord
 from agui_adapter.stream import MessageChunk, MessageStart, Request, TurnFinished
 from tests.scripted import new_adapter, register_platform, serving
@@ -68,6 +68,18 @@ def key(principal: str, thread: str, profile: str | None) -> str:
 @given(st.tuples(principals, hostile), st.tuples(principals, hostile), profiles)
 def test_two_pairs_never_share_a_key(one: tuple[str, str], other: tuple[str, str], profile: str | None) -> None:
     assert (key(*one, profile) == key(*other, profile)) == (one == other)
+
+
+ports = st.sampled_from(["", "work", "main", "a-b", "a_b", "local"])
+
+
+@given(st.tuples(principals, hostile, ports), st.tuples(principals, hostile, ports))
+def test_two_profiles_never_share_a_chat(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
+    """Hermes finds a session again by its chat alone, whatever the key (find_latest_gateway_session_for_peer)."""
+    assert (chat_id_for(*one) == chat_id_for(*other)) == (one == other)
+    names = plain_names(chat_id_for(*one), one[2])
+    assert names is None or names == one[:2]
+    assert one[2] == other[2] or plain_names(chat_id_for(*one), other[2]) is None or not one[2]
 
 
 @given(principals, hostile, profiles, profiles)
