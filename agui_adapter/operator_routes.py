@@ -75,6 +75,7 @@ class OperatorRoutes:
             "threads": len(adapter.threads),
             "logBytes": adapter.log_bytes(),
             "store": {"onDisk": await adapter.archive.run(lambda: adapter.archive.store.on_disk)},
+            "sessions": {"stored": adapter.bridge.keeps, "turnsLost": adapter.bridge.turns_lost},
             "untappable": adapter.blind,
             "stopping": adapter.bridge.stopping(),
         }

@@ -160,6 +160,21 @@ class TestLive:
         ready, found = await live.server(f"http://127.0.0.1:{port}")
         assert not ready and "nothing listens" in found.text
 
+    @pytest.mark.parametrize(
+        ("sessions", "level"),
+        [
+            ({"sessions": {"stored": True, "turnsLost": 3}}, ""),
+            ({"sessions": {"stored": False, "turnsLost": 3}}, "error"),
+            ({}, ""),
+        ],
+    )
+    async def test_turns_that_hermes_could_not_store(self, serve: Serve, sessions: dict[str, Any], level: str) -> None:
+        """Only while it cannot; a gateway of an earlier version does not say."""
+        counts = {"turns": {"running": 0, "most": 2}, "parked": {"turns": 0, "most": 2}, "streams": {"open": 0}}
+        url = await serve(200, {"store": {"onDisk": True}, "untappable": "", **counts, **sessions})
+        found = by_check(await live.details(url, KEY))
+        assert found["load"].level == "ok" and (found["sessions"].level if level else "sessions" not in found)
+
     async def test_a_run_that_is_refused(self, serve: Serve) -> None:
         found = await live.round_trip(await serve(401, {"code": "token_needed", "detail": "A token is needed."}), "")
         assert found.level == "error" and "AGUI_API_KEY" in found.do

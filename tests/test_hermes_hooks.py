@@ -10,8 +10,12 @@ import pytest
 
 pytest.importorskip("gateway", reason="needs hermes-agent==0.19.0")
 
+from agent.context_compressor import _DB_PERSISTED_MARKER
+from run_agent import _EPHEMERAL_SCAFFOLDING_FLAGS
+
 from agui_adapter.crew import Crew
 from agui_adapter.hermes import hooks
+from agui_adapter.hermes.objects import is_kept
 from agui_adapter.log import EventLog
 from agui_adapter.session import Principal, Threads
 from agui_adapter.stream import GatewayNotice, SubagentFinished, SubagentProgress, SubagentStarted
@@ -48,3 +52,24 @@ async def test_a_subagent_whose_session_is_compacted_into_another(monkeypatch: p
     assert isinstance(step, SubagentProgress) and step.steps[-1] == {"kind": "refused", "text": "rm -r x"}
     assert isinstance(first, SubagentStarted) and isinstance(second, SubagentStarted)
     assert second.subagent.parent is first.subagent
+
+
+KEPT = {_DB_PERSISTED_MARKER: True}
+
+
+@pytest.mark.parametrize(
+    ("messages", "kept"),
+    [
+        ([], True),
+        ([{"role": "user", **KEPT}, {"role": "assistant", **KEPT}], True),
+        ([{"role": "user", **KEPT}, {"role": "assistant"}], False),
+        ([{"role": "user"}], False),
+        *(
+            [[{"role": "assistant", **KEPT}, {"role": "user", flag: True}], True]
+            for flag in _EPHEMERAL_SCAFFOLDING_FLAGS
+        ),
+    ],
+)
+def test_what_hermes_has_written(messages: list[dict[str, Any]], kept: bool) -> None:
+    """By the marks of the Hermes that is installed; what it never writes says nothing."""
+    assert is_kept(SimpleNamespace(_session_messages=messages)) == kept

@@ -129,6 +129,7 @@ class TestHealth:
             async with http.get(f"{url}/health/detailed", headers=OWNER) as response:
                 found = await response.json()
             assert found["status"] == "ok" and found["store"] == {"onDisk": True}
+            assert found["sessions"] == {"stored": True, "turnsLost": 0}
             assert found["turns"] == {"running": 0, "most": 32} and found["parked"] == {"turns": 0, "most": 64}
             assert found["libraries"]["hermes-agent"] == "0.19.0"
             assert KEY not in json.dumps(found)

@@ -92,6 +92,12 @@ async def details(url: str, key: str) -> Iterator[Finding]:
         findings.append(
             Finding("store", "error", text, "Look at the owner and the space of HERMES_HOME, then restart.")
         )
+    sessions = found.get("sessions", {})
+    if not sessions.get("stored", True):
+        text = f"Hermes could not write its database: {sessions['turnsLost']} turns are not remembered"
+        findings.append(
+            Finding("sessions", "error", text, "Look at the owner and the space of state.db in HERMES_HOME.")
+        )
     if found["untappable"]:
         findings.append(Finding("live", "warning", str(found["untappable"]), "Change it, then restart the gateway."))
     turns, parked = found["turns"], found["parked"]

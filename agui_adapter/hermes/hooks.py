@@ -31,6 +31,7 @@ from .objects import (
     cut_answer,
     failure_of,
     is_error,
+    is_kept,
     maybe_text,
     sealed_of,
     session_key_here,
@@ -464,6 +465,7 @@ def _post_llm_call(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
 
 def _on_session_end(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
     attachment.tap.results(tool_results(attachment.agent))
+    attachment.bridge.was_kept(attachment.tap, is_kept(attachment.agent))
     attachment.tap.end(completed=bool(kwargs.get("completed")), interrupted=bool(kwargs.get("interrupted")))
     if attachment.facts is not None:
         attachment.facts.end()

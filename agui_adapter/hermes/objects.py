@@ -111,6 +111,21 @@ def tool_results(agent: Any) -> dict[str, str]:
     return found
 
 
+_NOT_FOR_KEEPS = ("_synthetic", "_sentinel", "_prefill")  # ends of the marks of what Hermes never writes
+
+
+def is_kept(agent: Any) -> bool:
+    """Whether the newest message of the agent's conversation is in Hermes's database.
+
+    Hermes marks every message that it has written, and says to its log alone that one could not be (run_agent.py,
+    _flush_messages_to_session_db).
+    """
+    for message in reversed(getattr(agent, "_session_messages", None) or []):
+        if isinstance(message, dict) and not any(name.endswith(_NOT_FOR_KEEPS) for name in message):
+            return bool(message.get("_db_persisted"))
+    return True
+
+
 def usage_of(kwargs: dict[str, Any]) -> Usage | None:
     usage = kwargs.get("usage")
     if not isinstance(usage, dict):

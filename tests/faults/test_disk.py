@@ -20,7 +20,7 @@ from tests.e2e.asking import state
 from tests.e2e.attach import history
 from tests.e2e.helpers import Chat, GatedModel, script, unique, wait_until, write_plugin
 from tests.faults.conftest import FAULTY, FAULTY_OPTIONS
-from tests.faults.invariants import ended_once, unharmed
+from tests.faults.invariants import detailed, ended_once, unharmed
 
 
 def _slow(value: str) -> Any:
@@ -153,15 +153,23 @@ def test_hermes_database_is_read_only(make_gateway: Callable[..., Gateway]) -> N
     with unharmed(gateway):
         assert int(switch.say("/read-only on").succeeded().text().split()[0]) >= 1
         runs = [ended_once(one.start(script({"text": "Meanwhile."}))) for one in (chat, fresh)]
-        assert "readonly database" in gateway.log_text()
+        assert "readonly database" in gateway.log_text() and "did not store a turn" in gateway.log_text()
         assert "readonly" not in str([one.events for one in runs]), "what the operator's disk does is not the caller's"
+        assert detailed(gateway)["sessions"] == {"stored": False, "turnsLost": 2}
+        shown = [message["content"] for message in history(chat)]
+        assert shown[-1] == "Meanwhile." and len(shown) == 4, "a person still sees it: it is in our store"
         switch.say("/read-only off")
         for one, run in zip((chat, fresh), runs, strict=True):
             wait_until(lambda one=one: state(one)["status"] == "idle", "the thread is free")
-            assert run.succeeded().text() == "Meanwhile."  # Hermes answers; that it keeps nothing, only its log says
+            assert run.succeeded().text() == "Meanwhile."
+            assert [one["value"]["kind"] for one in run.of("CUSTOM")] == ["not_stored"], (
+                "Hermes says it to its log alone"
+            )
+            assert "will not remember" in run.notices()[0]
             assert one.say(script({"text": "Afterwards."})).succeeded().texts()[-1] == "Afterwards."
             assert one.transcript()[-1]["content"] == "Afterwards."
             assert len(one.sessions()) == 1
+        assert detailed(gateway)["sessions"] == {"stored": True, "turnsLost": 2}
 
 
 def test_a_disk_that_is_full(model: GatedModel, tmp_path: Path) -> None:
