@@ -242,6 +242,19 @@ class TestDirectoryPlugin:
         assert "Traceback" not in result.stderr
 
 
+def test_the_gateway_finds_the_adapter_by_its_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hermes's map of adapters has `Platform` as its keys: one that is kept under its name is never found."""
+    from gateway.config import Platform
+
+    from agui_adapter.adapter import AguiAdapter
+    from tests.scripted import new_adapter
+
+    adapter = new_adapter(AguiAdapter, {}, tmp_path, monkeypatch)
+    assert type(adapter.platform) is Platform and {adapter.platform: adapter}[Platform("agui")] is adapter
+    source = adapter.source_of(adapter.threads.adopt("local.t", "local"))
+    assert source.platform is adapter.platform
+
+
 class TestSeam:
     """Hooks reach `agui_adapter.hermes` only where the gateway has loaded it."""
 

@@ -195,6 +195,14 @@ class TestTwoCallers:
         )
         assert (await api.call("GET", path))[0] == 200
 
+    async def test_anothers_memory_cannot_be_named(self, api: Api) -> None:
+        """Whatever key a caller names, memory is scoped by the caller too; the same key is the same memory."""
+        for key, who in (("k", ANNA), ("k", ANNA), ("k", BERT), ("token-anna.k", BERT), ("agent:main:agui:dm:x", BERT)):
+            await api.chat("Hi", who=who, headers={"X_Hermes_Session_Key": key})
+        first, again, *others = (turn.memory for turn in api.adapter.submitted)
+        assert first == again and len({first, *others}) == 4
+        assert not {"k", "token-anna.k", "agent:main:agui:dm:x"} & {first, *others}
+
     async def test_keys_of_idempotency_too(self, api: Api) -> None:
         key = {"Idempotency_Key": "k"}
         first, again = await api.chat("Hi", headers=key), await api.chat("Hi", headers=key)

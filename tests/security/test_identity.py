@@ -116,6 +116,21 @@ class TestNamedTokens:
             other.close()
             assert await who(door, phone) == "invalid_token", "and no device either"
 
+    async def test_one_that_is_made_again_is_the_same_caller(self, open_door: Callable[..., Any]) -> None:
+        """With its threads, and nobody else's."""
+        async with open_door() as (adapter, url, http):
+            message = {"id": "u1", "role": "user", "content": "Hello"}
+            body = {"threadId": "mine", "runId": "r1", "protocolVersion": "1.0", "messages": [message]}
+            old = {"Authorization": f"Bearer {self.made(adapter, 'phone', 'read', 'run')}"}
+            async with http.post(f"{url}/agui", json=body, headers=old) as response:
+                assert response.status == 200 and await response.read()
+            assert adapter.archive.store.remove_token("phone")
+            new = {"Authorization": f"Bearer {self.made(adapter, 'phone', 'read')}"}
+            other = {"Authorization": f"Bearer {self.made(adapter, 'tablet', 'read')}"}
+            for headers, status in ((old, 401), (new, 200), (other, 404)):
+                async with http.get(f"{url}/agui/threads/mine", headers=headers) as response:
+                    assert response.status == status
+
     async def test_it_is_kept_as_a_digest(self, open_door: Callable[..., Any], tmp_path: Path) -> None:
         async with open_door() as (adapter, _, _):
             token = self.made(adapter, "phone", "read")

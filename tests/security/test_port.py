@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -84,6 +85,47 @@ class TestHostsAndOrigins:
                 if method == "OPTIONS":
                     allowed = response.headers["Access-Control-Allow-Headers"]
                     assert "Authorization" in allowed and "Last-Event-ID" in allowed and "*" not in allowed
+
+    async def test_a_listed_page_needs_a_token_and_nothing_between(self, door: Opened) -> None:
+        """X11: what a page's own `fetch` sends, with the answer's headers that let it read the stream."""
+        adapter, url, http = door
+        adapter.script = [MessageStart("m1"), MessageChunk("Hello"), TurnFinished()]
+        for token, status in ((KEY, 200), ("wrong", 401)):
+            headers = {"Origin": APP, "Sec-Fetch-Site": "cross-site", "Authorization": f"Bearer {token}"}
+            async with http.post(f"{url}/agui", json=body(), headers=headers) as response:
+                assert response.status == status and response.headers["Access-Control-Allow-Origin"] == APP
+                assert ("Hello" in await response.text()) == (status == 200)
+        assert [turn.thread.principal.id for turn in adapter.submitted] == ["owner"]
+
+    async def test_every_header_of_ours_may_be_sent_or_read_by_a_page(self, door: Opened) -> None:
+        """X10: those that the sources name, so that a new one is not forgotten."""
+        _, url, http = door
+        preflight = {"Origin": APP, "Access-Control-Request-Method": "POST"}
+        async with http.options(f"{url}/agui", headers=preflight) as response:
+            named = {one.strip().lower() for one in response.headers["Access-Control-Allow-Headers"].split(",")}
+            named |= {one.strip().lower() for one in response.headers["Access-Control-Expose-Headers"].split(",")}
+        package = Path(auth.__file__).parent
+        sources = "".join(path.read_text("utf-8") for path in package.rglob("*.py") if "demo" not in path.parts)
+        ours = set(re.findall(r'"((?:X-Hermes|X-Session|Mcp|Idempotency|Last-Event)-[A-Za-z-]+)"', sources))
+        assert {"Idempotency-Key", "Mcp-Session-Id", "X-Hermes-Session-Id", "Last-Event-ID"} <= ours
+        assert {one.lower() for one in ours} <= named
+
+    async def test_a_proxys_name_is_served_where_the_operator_lists_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """X07: no other name, and the same origin under that name."""
+        extra = {"allowed_hosts": ["hermes.example"]}
+        owner = {"Authorization": f"Bearer {KEY}"}
+        async with serving(extra, tmp_path, monkeypatch, key=KEY) as (_, url), aiohttp.ClientSession() as http:
+            for host, origin, status in (
+                ("hermes.example", "https://hermes.example", 200),
+                ("hermes.example", "https://evil.test", 403),
+                ("evil.test", "https://hermes.example", 421),
+                ("hermes.example.evil.test", "https://hermes.example", 421),
+            ):
+                headers = {**owner, "Host": host, "Origin": origin}
+                async with http.get(f"{url}/agui/threads", headers=headers) as response:
+                    assert response.status == status, (host, origin)
 
 
 class TestBodiesAndAddresses:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from agui_adapter.demo.gateway import Gateway
-from tests.e2e.helpers import Chat, call, script, unique, write_plugin
+from tests.e2e.helpers import Chat, GatedModel, call, script, unique, write_plugin
 
 pytestmark = pytest.mark.e2e
 
@@ -39,7 +39,7 @@ def register(ctx):
 """.replace("TOGETHER", str(2 * TURNS))
 
 
-def test_nothing_of_one_reaches_another(make_gateway: Callable[..., Gateway]) -> None:
+def test_nothing_of_one_reaches_another(make_gateway: Callable[..., Gateway], model: GatedModel) -> None:
     gateway = make_gateway(
         start=False,
         toolsets=["here"],
@@ -74,3 +74,7 @@ def test_nothing_of_one_reaches_another(make_gateway: Callable[..., Gateway]) ->
         assert not [other for other in words if other != word and other in everything]
         assert f"{word} is done." in run.text()
         assert not [other for other in words if other != word and other in json.dumps(chat.transcript())]
+    # X05: nor does the model get two callers' words in one request.
+    asked = [json.dumps(request["messages"]) for request in model.requests]
+    assert all(sum(word in one for one in asked) >= 2 for word in words), "each turn asks twice"
+    assert not [one for one in asked if sum(word in one for word in words) > 1]
