@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -19,6 +22,7 @@ from agui_adapter import tokens
 from agui_adapter.adapter import AguiAdapter
 from agui_adapter.auth import principal_id
 from agui_adapter.devices import principal_of as device_of
+from agui_adapter.hermes.profiles import Place
 from agui_adapter.principal import SCOPES, Principal
 from agui_adapter.requests import APPROVE_ONCE, DENY, Pending
 from agui_adapter.session import Thread, chat_id_for, plain_names
@@ -110,6 +114,43 @@ class TestProfiles:
         adapter.gateway_runner._session_key_for_source = lambda source: build_session_key(source, profile="work")
         keys = {adapter.key_of(Thread.of(Principal(name), "t")) for name in ("anna", "bert")}
         assert len(keys) == 2 and all(one.startswith("agent:work:agui:dm:") for one in keys)
+
+    def test_whoever_asks_a_key_is_made_in_the_scope_of_its_adapter(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A worker thread has no profile's scope, and what a turn of another profile calls has that one's."""
+        from hermes_cli.profiles import get_active_profile_name
+        from hermes_constants import reset_hermes_home_override, set_hermes_home_override
+
+        @contextmanager
+        def inside(home: Path) -> Iterator[None]:
+            token = set_hermes_home_override(str(home))
+            try:
+                yield
+            finally:
+                reset_hermes_home_override(token)
+
+        def own_key(source: Any) -> str:  # as the gateway makes it (gateway/session.py, _resolve_profile_for_key)
+            return str(build_session_key(source, profile=source.profile or get_active_profile_name()))
+
+        monkeypatch.setenv("HOME", str(tmp_path))
+        homes = {"": tmp_path / ".hermes", "work": tmp_path / ".hermes" / "profiles" / "work"}
+        homes["work"].mkdir(parents=True)
+        found = {}
+        for name, home in homes.items():
+            adapter = new_adapter(AguiAdapter, {}, homes[""], monkeypatch)
+            adapter.gateway_runner.config = SimpleNamespace(multiplex_profiles=True)
+            adapter.gateway_runner._session_key_for_source = own_key
+            with inside(home):
+                adapter.bridge.place = Place(adapter.gateway_runner)
+            assert adapter.bridge.place.profile == name
+            thread = Thread.of(Principal("anna"), "t", name)
+            keys = {adapter.key_of(thread)}
+            for other in homes.values():
+                with inside(other):
+                    keys.add(adapter.key_of(thread))
+            (found[name],) = keys
+        assert found == {"": "agent:main:agui:dm:anna.t", "work": "agent:work:agui:dm:work~anna.t"}
 
 
 # --- routes

@@ -106,9 +106,11 @@ def test_many_responses_push_out_ones_own_first(tmp_path: Path) -> None:
 
 async def test_many_mcp_sessions_shut_out_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mcp")
-    async with serving({"mcp_max_sessions": 3}, tmp_path, monkeypatch) as (adapter, url):
-        anna, bert = (tokens.create(adapter.archive.store, name, ("read", "run")) for name in ("anna", "bert"))
+    async with serving({"mcp_max_sessions": 4}, tmp_path, monkeypatch) as (adapter, url):
+        names = ("anna", "bert", "carl")
+        anna, bert, carl = (tokens.create(adapter.archive.store, name, ("read", "run")) for name in names)
         async with (
+            wire(url, carl) as idle,  # who has one only keeps it, however little it is used
             wire(url, anna) as first,
             wire(url, anna) as second,
             wire(url, anna) as third,
@@ -117,7 +119,7 @@ async def test_many_mcp_sessions_shut_out_nobody_else(tmp_path: Path, monkeypatc
             third.listening(),
             wire(url, bert) as other,
         ):
-            assert (await other.request("tools/list"))["tools"]
+            assert (await other.request("tools/list"))["tools"] and (await idle.request("tools/list"))["tools"]
             with pytest.raises(Refused):
                 await first.request("tools/list")
             with pytest.raises(Refused) as full:  # equal shares, and it has none to give: no further than that
@@ -161,8 +163,13 @@ async def test_only_so_many_runs_wait_for_a_busy_thread(tmp_path: Path, monkeypa
             answer = {"messages": [{"role": "user", "content": "x"}]}
             chat = await client.post("/v1/chat/completions", json=answer, headers={"X-Hermes-Session-Id": "s"})
             assert (chat.status_code, chat.json()["error"]["code"]) == (429, "too_many_queued")
-            assert (await client.post("/v1/runs", json={"input": "x"}, headers=bert)).status_code == 202
+            his = (await client.post("/v1/runs", json=asked, headers=bert)).json()["run_id"]
+            also = asyncio.create_task(client.get(f"/v1/runs/{his}/events", headers=bert))
+            await until(
+                lambda: adapter.submitted[-1].thread.principal.id == "token-bert" and adapter.submitted[-1].readers
+            )
+            assert (await client.post("/v1/runs", json=asked, headers=bert)).status_code == 202  # behind his own
             gate.open()
-            assert "run.completed" in (await reading).text
-            await until(lambda: len(adapter.submitted) == 5)  # three of hers that waited
+            assert "run.completed" in (await reading).text and "run.completed" in (await also).text
+            await until(lambda: len(adapter.submitted) == 6)  # three of hers that waited, one of his
             assert (await client.post("/v1/runs", json=asked)).status_code == 202
