@@ -19,7 +19,7 @@ from tests.e2e.helpers import Chat, GatedModel, Lenient, query, script, wait_unt
 pytestmark = pytest.mark.e2e
 
 OWN, WORKS, THEIRS = "the-owners-key-0123456789", "the-key-of-work-0123456789", "the-key-of-lab-0123456789"
-ROUTED = chat_id_for("local", "routed")
+ROUTED, SENT_AWAY = chat_id_for("local", "routed"), chat_id_for("local", "sent-away", "work")
 
 
 def profile(gateway: Gateway, name: str, env: dict[str, str], **agui: Any) -> SimpleNamespace:
@@ -42,6 +42,7 @@ def ports(model: GatedModel) -> Iterator[dict[str, Any]]:
     routes = [
         {"name": "a chat", "platform": "agui", "chat_id": ROUTED, "profile": "lab"},
         {"name": "another", "platform": "agui", "chat_id": "local.taken", "profile": "taken"},
+        {"name": "of another port", "platform": "agui", "chat_id": SENT_AWAY, "profile": "lab"},
     ]
     gateway = Lenient(
         model,
@@ -126,6 +127,12 @@ def test_a_chat_that_is_routed_to_a_profile_is_that_profiles(ports: dict[str, An
     assert "In the lab." in get(ports["own"], "/agui/threads/routed").text
     asked = interrupt(chat.say(deletes(folder)))
     assert not resume(chat, (asked["id"], {"choice": "deny"})).of("RUN_ERROR") and folder.exists()
+
+
+def test_no_route_takes_a_chat_from_another_profiles_port(ports: dict[str, Any]) -> None:
+    chat = Chat(ports["work"], thread="sent-away")
+    assert chat.say(script({"text": "At work."})).succeeded().text() == "At work."
+    assert keys(ports["gateway"], SENT_AWAY) == {f"agent:work:agui:dm:{SENT_AWAY}"}
 
 
 def test_each_port_asks_its_own_callers(ports: dict[str, Any]) -> None:
