@@ -43,6 +43,7 @@ from .problems import error_response
 from .rest import catalog, chat, responses, runs, session_chat, sessions, simple_chat
 from .session import Principal, Scope
 from .tls import tls_context
+from .unpack import unpacked
 
 if TYPE_CHECKING:
     from .adapter import AguiAdapter
@@ -72,6 +73,7 @@ _EXPOSED = (
     "Retry-After, Location, Mcp-Session-Id, X-Hermes-Session-Id, X-Hermes-Run-Id, X-Hermes-Session-Key, "
     "X-Hermes-Ignored"
 )
+_LEFT = 499  # the client left first
 _NO_HEADERS: Mapping[str, str] = {}
 _CORS_HEADERS = (
     "Authorization, Content-Type, Last-Event-ID, Idempotency-Key, "
@@ -136,6 +138,8 @@ class Server:
             handler_cancellation=True,
             shutdown_timeout=2.0,
             keepalive_timeout=_KEEPALIVE_SECONDS,
+            # aiohttp would unpack on the loop whatever comes, from anybody, for any address; ``body`` does it instead.
+            auto_decompress=False,
             logger=wire_logger(),
         )
         await self._runner.setup()
@@ -174,7 +178,7 @@ class Server:
     @web.middleware
     async def _watch(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Outermost: counts and logs what became of a request, and gives back what it held."""
-        began, status = time.monotonic(), 499  # the client left first
+        began, status = time.monotonic(), _LEFT
         try:
             response = await handler(request)
             status = response.status
@@ -204,8 +208,10 @@ class Server:
             told = self._told(error)
         except web.RequestPayloadError:
             told = bad_request("The body is not what its headers say (length, encoding).")
-        except (ConnectionResetError, asyncio.CancelledError):
+        except asyncio.CancelledError:
             raise
+        except ConnectionResetError:  # the client has left, and reads nothing of this; aiohttp would log an error
+            return web.Response(status=_LEFT)
         except Exception:
             logger.exception("agui: a request failed")
             told = AguiError(500, "internal", INTERNAL)
@@ -285,6 +291,9 @@ class Server:
         self.take_stream(request)
         response = web.StreamResponse(headers={**_SSE, **headers})
         await response.prepare(request)
+        if request.method == "HEAD":  # has no body, so nothing would ever end it
+            await response.write_eof()
+            return response
         stream = _Stream(request, response)
         self._streams.add(stream)
         try:
@@ -353,14 +362,18 @@ class Server:
             request[_STREAM] = principal.id
 
     async def body(self, request: web.Request) -> bytes:
-        """The request's body. Raises AguiError 408 when it does not come in time (agui.body_seconds)."""
+        """The request's body, unpacked. Raises AguiError 408 when it does not come in time (agui.body_seconds)."""
         seconds = self.settings.body_seconds
         try:
             async with asyncio.timeout(seconds):
-                return await request.read()
+                raw = await request.read()
         except TimeoutError:
             message = f"The body did not come within {seconds:g} seconds (agui.body_seconds)."
             raise AguiError(408, "body_too_slow", message, retry_after=1) from None
+        encoding = request.headers.get("Content-Encoding", "").strip().lower()
+        if encoding in ("", "identity"):
+            return raw
+        return await asyncio.to_thread(unpacked, raw, encoding, self.settings.max_body_bytes)
 
     async def json_body(self, request: web.Request) -> bytes:
         """The same of a route that needs one. Raises AguiError 415 where it does not say that it is JSON."""
