@@ -23,7 +23,7 @@ from .inputs import has_media
 from .media_in import Taken
 from .principal import Principal
 from .reconcile import text_of
-from .rights import check_command
+from .rights import COMMAND_REFUSED, check_command
 from .session import Thread, Turn
 from .stream import GatewayNotice, MessageChunk, StreamEvent, TurnFinished
 from .tools import ClientTool
@@ -204,9 +204,11 @@ async def open_turn(
         raise _busy()
     adapter.make_room()
     async with adapter.limits.turn(thread), thread.lock:
-        if thread.gone:
-            raise AguiError(409, "thread_deleted", "This thread was deleted meanwhile; send the run again.")
-        while (running := thread.current) is not None and not adapter.holds_only(running):
+        while True:
+            _check_there(thread)
+            running = thread.current
+            if running is None or adapter.holds_only(running):
+                break
             parked = adapter.requests.parked(running)
             if parked and settings.parked == "refuse":
                 raise _waiting(adapter, running)
@@ -235,10 +237,14 @@ async def open_turn(
             # A text that was none when it was said (by another door, or behind a blank) would be one now.
             said = await adapter.archive.run(lambda: adapter.archive.sessions.retried(adapter.key_of(thread)))
             _check_text(adapter, thread, said, commands)
+        if prepared.again:  # joined with what was said before, perhaps by a door that has no commands, it is only text
+            commands = False
         try:
             _check_text(adapter, thread, text, commands)
-        except AguiError:
-            commands = False  # joined with what was said before, it is only text
+        except AguiError as error:
+            if error.code != COMMAND_REFUSED:
+                raise
+            commands = False  # what was attached made it look like one
         turn = adapter.new_turn(thread, text, fresh, client_tools=client_tools)
         turn.commands = bool(commands)
         turn.client_context = context
@@ -292,6 +298,11 @@ async def end_turn(adapter: AguiAdapter, turn: Turn, seconds: float, reason: str
 def _waiting(adapter: AguiAdapter, turn: Turn) -> AguiError:
     names = ", ".join(request.id for request in adapter.requests.open_requests(turn))
     return AguiError(409, "thread_waiting", f"This thread waits for answers: {names}. Answer or cancel them first.")
+
+
+def _check_there(thread: Thread) -> None:
+    if thread.gone or thread.deleting:
+        raise AguiError(409, "thread_deleted", "This thread was deleted meanwhile; send the run again.")
 
 
 def _busy() -> AguiError:

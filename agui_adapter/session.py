@@ -275,6 +275,7 @@ class Thread:
     changed: Signal = field(default_factory=Signal)
     system: str = ""  # the client's own instructions to the agent
     watchers: int = 0  # readers of its feed
+    deleting: bool = False  # about to be: no run begins any more
     gone: bool = False  # deleted
     hidden: bool = False  # in no list: what it belongs to (a stored response) names it
     passing: bool = False  # of one stateless request: in no list, put away once its turn has ended

@@ -92,6 +92,7 @@ class ThreadActions:
         # Before any lock is taken: two threads branched into each other would wait for each other for ever.
         if await adapter.known_thread(thread.principal, new_id) is not None:
             raise _taken()
+        self.check_idle(thread)  # at once: a run that is queued holds the lock
         async with thread.lock:
             self.check_idle(thread)
             new = adapter.threads.get(thread.principal, new_id)
@@ -117,6 +118,7 @@ class ThreadActions:
         adapter, actions = self._adapter, self._hermes
         key, source = self._key(thread), adapter.source_of(thread)
         sessions = adapter.archive.sessions
+        self.check_idle(thread)  # at once: a run that is queued holds the lock
         async with thread.lock:
             self.check_idle(thread)
             before = await adapter.archive.run(lambda: sessions.last_row(sessions.session_id(key)))
@@ -134,13 +136,21 @@ class ThreadActions:
         return await archive.run(lambda: actions.usage(archive.sessions.session_id(key), agent))
 
     async def delete(self, thread: Thread) -> None:
-        """Delete a thread with its Hermes session. A turn that runs is stopped first."""
-        async with thread.lock:
-            await self.stop(thread, "The user deleted the thread.")
-            await self._adapter.archive.delete(thread)
-            self._adapter.threads.drop(thread)
-            for turn in thread.turns.values():  # the sweep, which forgets others, no longer meets them
-                self._adapter.requests.forget(turn)
+        """Delete a thread with its Hermes session. A turn that runs is stopped first; runs that wait begin no more."""
+        reason = "The user deleted the thread."
+        thread.deleting = True
+        try:
+            await self.stop(thread, reason)  # before the lock: a run that is queued behind this turn holds it
+            async with thread.lock:
+                if thread.gone:  # by another request: what has its id now is a new thread
+                    return
+                await self.stop(thread, reason)
+                await self._adapter.archive.delete(thread)
+                self._adapter.threads.drop(thread)
+        finally:
+            thread.deleting = False
+        for turn in thread.turns.values():  # the sweep, which forgets others, no longer meets them
+            self._adapter.requests.forget(turn)
 
     # -- its turn -------------------------------------------------------------------------------------------
 

@@ -228,6 +228,7 @@ class SessionRoutes:
         thread = await self._session(request)
         asked = m.truncation(m.Truncation, await self._server.json(request))
         archive = self._adapter.archive
+        self._actions.check_idle(thread)  # at once: a run that is queued holds the lock
         async with thread.lock:
             cut = await meant(self._actions, archive, thread, asked)
             if cut is None:
