@@ -817,7 +817,7 @@ class AguiAdapter(FileSender):
         if not self.bridge.asked_by_hook(session_key):
             turn = await self.turn_beside(session_key)
             choices = approval_choices(allow_permanent, smart_denied, session=allow_session)
-            detail = {"command": command, "description": description}
+            detail = {"command": redact(command), "description": description}
             request = Request(
                 new_id("approval"), "approval", f"Allow this command? {description}", choices=choices, detail=detail
             )
@@ -848,12 +848,12 @@ class AguiAdapter(FileSender):
         turn = await self.turn_beside(session_key)
         cycle = self._cycles[turn]
         cycle.blind |= not cycle.tap.agent_turns
-        request = Request(
-            clarify_id, "clarify", question, choices=tuple(map(str, choices or ())), free_text=True, detail={}
-        )
+        meant = {redact(str(choice)): str(choice) for choice in choices or ()}
+        request = Request(clarify_id, "clarify", redact(question), choices=tuple(meant), free_text=True, detail={})
 
         def release(pending: Pending) -> None:
-            resolve_clarify(clarify_id, pending.answer.text if pending.answer is not None else "")
+            text = pending.answer.text if pending.answer is not None else ""
+            resolve_clarify(clarify_id, meant.get(text, text))
 
         self.requests.park(self.requests.open(turn, request, on_close=release))
         return SendResult(success=True)
@@ -879,7 +879,7 @@ class AguiAdapter(FileSender):
         if turn is None:
             return SendResult(success=False, error="no turn that could wait")
         request = Request(
-            new_id("confirm"), "confirm", title, choices=("once", "always", "cancel"), detail={"text": message}
+            new_id("confirm"), "confirm", title, choices=("once", "always", "cancel"), detail={"text": redact(message)}
         )
 
         def release(pending: Pending) -> None:

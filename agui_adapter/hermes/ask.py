@@ -19,6 +19,7 @@ from ..requests import DENY, Answer, Pending, Requests, new_id
 from ..session import Turn
 from ..stream import Request
 from ..tools import ClientTool, content_of
+from .redaction import redact
 from .versions import approvals
 
 logger = logging.getLogger("hermes_agui")
@@ -250,12 +251,13 @@ def _ask(
     if not requests.take_place(turn):
         return "undelivered", "the question could not be asked: too many conversations wait for an answer already"
     seconds = requests.limited(turn, float(max(0, get_clarify_timeout())))
+    meant = {redact(str(choice)): str(choice) for choice in choices or ()}
     request = Request(
         new_id("clarify"),
         "clarify",
-        question,
+        redact(question),
         call_id,
-        tuple(str(choice) for choice in choices or ()),
+        tuple(meant),
         free_text=True,
         detail=detail or {},
     )
@@ -265,7 +267,7 @@ def _ask(
     requests.wait(pending, _keeper("waiting for an answer"))
     answer = pending.answer or Answer()
     if pending.closed == "answered" and not answer.error:
-        return "submitted", answer.text
+        return "submitted", meant.get(answer.text, answer.text)
     if pending.closed == "expired":
         return "timed_out", f"user did not respond within {int(seconds // 60)}m"
     return "cancelled", f"the question was not answered: {answer.error}"
