@@ -22,6 +22,7 @@ COMMAND_REFUSED = "command_not_allowed"
 
 _OWNERS = frozenset({"yolo"})  # turns approvals off
 _APPROVALS = frozenset({"approve", "deny"})
+_NAMES = frozenset({"title", "new", "branch"})  # take a name; Hermes says of which session of anybody's it is already
 _SPENDS = ("usage", "reset")  # `/usage reset` uses up a credit of the operator's account
 
 
@@ -39,6 +40,11 @@ def check_command(
         raise _refused(f"/{command.typed} needs a token with the scope `approve`.")
     listed = allowed or command.name in _APPROVALS or _listed(command, user_commands)
     if not listed and not principal.may("admin"):
+        if _gives_name(command):
+            raise _refused(
+                f"/{command.typed} with a name needs a token with the scope `admin`: no two sessions, anybody's, "
+                "may share one. A thread of yours is renamed without it: PATCH /agui/threads/{id}."
+            )
         raise _refused(
             f"/{command.typed} is a command, and needs a token with the scope `admin`. Without the slash it is a "
             "message; the operator can let everybody use it (agui.user_commands)."
@@ -52,7 +58,13 @@ def check_command(
 def _listed(command: Command, user_commands: Collection[str]) -> bool:
     if (command.name, command.arguments.partition(" ")[0].lower()) == _SPENDS:
         return False
+    if _gives_name(command):
+        return False
     return any(name.replace("_", "-") in user_commands for name in (command.name, command.typed))
+
+
+def _gives_name(command: Command) -> bool:
+    return command.name in _NAMES and bool(command.arguments)
 
 
 def check_answer(request: Request, answer: Answer, principal: Principal) -> None:

@@ -71,9 +71,6 @@ def test_a_command_without_the_scope_is_refused_and_does_nothing(
     mark = unique()
     chat = Chat(guarded)
     run = chat.start(f"{text} {mark}" if text.startswith("/") else text).finish()
-    if text.startswith("/reset"):  # the second line is only an argument of the first, which is listed as /new
-        assert run.status == 200
-        return
     problem = run.problem()
     assert (run.status, problem["code"]) == (403, "command_not_allowed"), problem
     assert calls_for(model, mark) == 0 and chat.sessions() == []
