@@ -202,6 +202,10 @@ async def open_turn(
         return *steered, Prepared(steered=True)
     if thread.lock.locked() and settings.busy == "reject":
         raise _busy()
+    waits = thread.current
+    if waits is not None and not adapter.holds_only(waits) and thread.lock.locked() and adapter.requests.parked(waits):
+        # A run that was queued before has the lock until this turn ends, which waits for its client since.
+        await _replace(adapter, waits, parked=True)
     adapter.make_room()
     async with adapter.limits.turn(thread), thread.lock:
         while True:
@@ -210,15 +214,12 @@ async def open_turn(
             if running is None or adapter.holds_only(running):
                 break
             parked = adapter.requests.parked(running)
-            if parked and settings.parked == "refuse":
-                raise _waiting(adapter, running)
             if running.readers and not parked and settings.busy == "reject":
                 raise _busy()
             if running.readers and not parked and settings.busy in ("queue", "steer"):
                 await running.done.wait()
             else:
-                reason = "The user sent a new message instead of answering."
-                await end_turn(adapter, running, settings.interrupt_wait_seconds, reason)
+                await _replace(adapter, running, parked=parked)
         deadline = time.monotonic() + settings.interrupt_wait_seconds
         while adapter.gateway_begins(thread) and time.monotonic() < deadline:
             with contextlib.suppress(TimeoutError):  # a background result waited behind the turn before: it comes first
@@ -293,6 +294,15 @@ async def end_turn(adapter: AguiAdapter, turn: Turn, seconds: float, reason: str
             await asyncio.wait_for(turn.done.wait(), _POLL if not asked else max(_POLL, deadline - time.monotonic()))
         except TimeoutError:
             continue
+
+
+async def _replace(adapter: AguiAdapter, turn: Turn, *, parked: bool) -> None:
+    """A new message ends the turn; AguiError 409 where that waits and the operator has it so (``agui.parked``)."""
+    assert adapter.settings is not None
+    if parked and adapter.settings.parked == "refuse":
+        raise _waiting(adapter, turn)
+    reason = "The user sent a new message instead of answering."
+    await end_turn(adapter, turn, adapter.settings.interrupt_wait_seconds, reason)
 
 
 def _waiting(adapter: AguiAdapter, turn: Turn) -> AguiError:

@@ -16,8 +16,10 @@ from aiohttp.test_utils import make_mocked_request
 
 from agui_adapter.errors import AguiError
 from agui_adapter.principal import SCOPES, Principal
+from agui_adapter.requests import APPROVE_ONCE, DENY
 from agui_adapter.run import Prepared, open_turn
-from agui_adapter.stream import MessageChunk, MessageStart, TurnFinished
+from agui_adapter.session import Turn
+from agui_adapter.stream import MessageChunk, MessageStart, Request, TurnFinished
 from tests.scripted import Gate, serving, until
 
 HELLO = [MessageStart("m1"), MessageChunk("Hello"), TurnFinished()]
@@ -57,6 +59,39 @@ async def test_a_thread_is_deleted_at_once_though_a_run_is_queued(
         assert not adapter.limits._opening and adapter.limits.streams.taken == 0
         adapter.script = HELLO
         assert "Hello" in (await client.post("/agui", json=body("t1", "r4"))).text, "its id is free again"
+
+
+@pytest.mark.parametrize("rule", ["cancel", "refuse"])
+async def test_a_new_message_meets_a_turn_that_waits_though_a_run_is_queued(
+    rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that was queued while the turn ran has the lock until that ends; nobody need answer what it asks."""
+    gate = Gate()
+    async with (
+        serving({"busy": "queue", "parked": rule}, tmp_path, monkeypatch) as (adapter, url),
+        httpx.AsyncClient(base_url=url, timeout=20) as client,
+    ):
+
+        def asks(turn: Turn) -> None:
+            request = Request("a1", "approval", "?", choices=(APPROVE_ONCE, DENY))
+            adapter.requests.park(adapter.requests.open(turn, request))
+
+        adapter.script = [MessageStart("m1"), MessageChunk("Hello"), gate, asks]
+        first = asyncio.create_task(client.post("/agui", json=body("t1", "r1")))
+        await until(lambda: any(one.current is not None and one.current.readers for one in adapter.threads))
+        thread = next(one for one in adapter.threads if one.current is not None)
+        adapter.script = HELLO
+        queued = asyncio.create_task(client.post("/agui", json=body("t1", "r2")))
+        await until(thread.lock.locked)
+        gate.open()
+        assert '"interrupt"' in (await first).text and not queued.done()
+        newer = await client.post("/agui", json=body("t1", "r3"))
+        if rule == "refuse":
+            assert (newer.status_code, newer.json()["code"]) == (409, "thread_waiting")
+            assert (await client.post("/agui/threads/t1/stop", json={})).json()["stopped"]
+        else:
+            assert "Hello" in newer.text
+        assert "Hello" in (await queued).text
 
 
 def bomb(megabytes: int) -> bytes:
