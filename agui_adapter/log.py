@@ -30,9 +30,11 @@ from .stream import (
 _OVERHEAD = 96  # bytes that an event costs beside its text, about
 _FRESH = 512  # the newest events are never merged: live readers stand there
 _WHOLE = 8  # the newest events are never shortened: live readers have not read them yet
-# Between two looks of a reader: of a faster stream it takes what has gathered, so that the writer's thread does not
-# hand the interpreter over for every delta. Slower ones (below 250 a second) never notice.
-_BREATH = 0.004  # seconds
+# Between two looks of a reader: of a stream whose events are less than `_SOON` apart it takes what has gathered, so
+# that the writer's thread does not hand the interpreter over for every delta. Slower ones (below 250 a second) never
+# notice; on a screen of 60 frames a second nobody does.
+_SOON = 0.004  # seconds
+_BREATH = 0.008
 _GATHERED = 128  # events that it does not wait beyond
 _SHORT = (2_000, 200)  # characters that a result keeps once the log has to shrink, and once that is not enough
 
@@ -160,6 +162,7 @@ class EventLog:
             waited = True
             if breath > 0 and self._last > after:
                 self._read_at = self._loop.time()
+                self._fast = self._last - after > 1
         return self.take(after, limit)
 
     async def _news(self, after: int, breath: float) -> None:
@@ -180,7 +183,7 @@ class EventLog:
 
     def _wake(self) -> None:
         now = self._loop.time()
-        self._fast, self._read_at = now - self._read_at < _BREATH, now
+        self._fast, self._read_at = now - self._read_at < _SOON, now
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             _end(waiter)

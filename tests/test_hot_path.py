@@ -121,16 +121,16 @@ async def test_a_slower_stream_pays_for_no_timers_once_it_was_fast() -> None:
     reading = asyncio.create_task(read(turn))
 
     def produce() -> None:
-        for number, text in enumerate(TEXTS[:120]):
+        for number, text in enumerate(TEXTS[:220]):
             tap.text(text)
-            time.sleep(0.0005 if number < 20 else log._BREATH * 1.6)
+            time.sleep(0.0005 if number < 20 else log._SOON * 1.2)
 
     await asyncio.to_thread(produce)
     tap.stop()
     turn.finish("success")
     text = b"".join(await reading)
     assert 0 < loop.timers < 60
-    assert text.count(b'"delta"') == 120
+    assert text.count(b'"delta"') == 220
 
 
 async def test_two_hundred_readers_cost_the_producer_one_wake_up() -> None:
