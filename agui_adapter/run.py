@@ -224,7 +224,12 @@ async def open_turn(
         while adapter.gateway_begins(thread) and time.monotonic() < deadline:
             with contextlib.suppress(TimeoutError):  # a background result waited behind the turn before: it comes first
                 await asyncio.wait_for(thread.changed.wait(), _POLL)
-        await adapter.free(thread)
+        while (begun := thread.current) is not None and not adapter.holds_only(begun):
+            if adapter.requests.parked(begun):  # it waits for its client: as if this message had come later
+                await _replace(adapter, begun, parked=True)
+            else:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(begun.done.wait(), _POLL)
         prepared = await prepare()
         thread.document.use(any(tool.writes for tool in client_tools))
         fresh = thread.document.news(context if context != thread.context else "")

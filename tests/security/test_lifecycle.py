@@ -18,7 +18,7 @@ from agui_adapter.errors import AguiError
 from agui_adapter.principal import SCOPES, Principal
 from agui_adapter.requests import APPROVE_ONCE, DENY
 from agui_adapter.run import Prepared, open_turn
-from agui_adapter.session import Turn
+from agui_adapter.session import Thread, Turn
 from agui_adapter.stream import MessageChunk, MessageStart, Request, TurnFinished
 from tests.scripted import Gate, serving, until
 
@@ -92,6 +92,27 @@ async def test_a_new_message_meets_a_turn_that_waits_though_a_run_is_queued(
         else:
             assert "Hello" in newer.text
         assert "Hello" in (await queued).text
+
+
+async def test_a_turn_that_the_gateway_began_by_itself_and_that_waits_holds_up_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a background result has the agent do comes first; but where it asks, the message need not wait for that."""
+    async with serving({}, tmp_path, monkeypatch) as (adapter, _):
+        began: list[Turn] = []
+
+        def begins(thread: Thread) -> bool:
+            if not began:
+                began.append(adapter.new_turn(thread, "late", unsolicited=True))
+                request = Request("a1", "approval", "?", choices=(APPROVE_ONCE, DENY))
+                adapter.requests.park(adapter.requests.open(began[0], request))
+            return False
+
+        monkeypatch.setattr(adapter, "gateway_begins", begins)
+        async with asyncio.timeout(20):
+            turn, _, _ = await open_turn(adapter, adapter.threads.get(USER, "t1"), "Hi", ids=["u1"])
+        assert began[0].done.is_set() and turn.thread.current is turn
+        adapter.interrupt(turn)
 
 
 def bomb(megabytes: int) -> bytes:
