@@ -25,6 +25,7 @@ from agui_adapter.config import ConfigError, load
 from agui_adapter.devices import TOKEN_CHARS, Waiting
 from agui_adapter.devices import principal_of as device_of
 from agui_adapter.errors import AguiError
+from agui_adapter.files import Owner
 from agui_adapter.identity import Identity
 from agui_adapter.jwt_tokens import JwtTokens, Keys
 from agui_adapter.store import Store, store_path
@@ -130,6 +131,25 @@ class TestNamedTokens:
             for headers, status in ((old, 401), (new, 200), (other, 404)):
                 async with http.get(f"{url}/agui/threads/mine", headers=headers) as response:
                     assert response.status == status
+
+    async def test_tokens_and_file_links_end_with_the_store(
+        self, open_door: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        (tmp_path / "a.txt").write_text("hello")
+        async with open_door() as door:
+            adapter, url, http = door
+            phone = self.made(adapter, "phone", "read", "run")
+            assert await who(door, phone) == "token-phone"
+            sent = adapter.files.send(Owner("token-phone", "token-phone.t"), str(tmp_path / "a.txt"), message_id="m")
+            link = adapter.files.link(sent).partition("/files/")[2]
+            async with http.get(f"{url}/files/{link}") as response:
+                assert response.status == 200
+        await asyncio.to_thread(lambda: [path.unlink() for path in tmp_path.glob("agui.db*")])
+        async with open_door() as door:
+            _, url, http = door
+            assert await who(door, phone) == "invalid_token"
+            async with http.get(f"{url}/files/{link}") as response:
+                assert response.status == 404
 
     async def test_it_is_kept_as_a_digest(self, open_door: Callable[..., Any], tmp_path: Path) -> None:
         async with open_door() as (adapter, _, _):
