@@ -123,7 +123,7 @@ async def test_a_slower_stream_pays_for_no_timers_once_it_was_fast() -> None:
     def produce() -> None:
         for number, text in enumerate(TEXTS[:220]):
             tap.text(text)
-            time.sleep(0.0005 if number < 20 else log._SOON * 1.2)
+            time.sleep(0.0005 if number < 20 else log._BREATH * 0.85)
 
     await asyncio.to_thread(produce)
     tap.stop()
