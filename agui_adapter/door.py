@@ -245,11 +245,12 @@ class Door:
             turn.overrides, turn.inline, turn.memory = ask.overrides, ask.inline, ask.memory
             if ask.one_shot:
                 adapter.one_shot(turn)
-            turn.enter()  # until its reader counts: a turn about to be read is not unread
+            turn.expect()
             try:
                 await adapter.submit(turn)
-            finally:
-                turn.leave()
+            except BaseException:
+                turn.came()
+                raise
         return Reader(turn, position)
 
     def _thread(self, principal: Principal, thread_id: str | None, *, passing: bool) -> Thread:

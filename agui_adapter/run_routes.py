@@ -198,11 +198,12 @@ class Runs:
                 names = list(asked.forwarded.ignored)
                 text = f"The operator does not let clients choose {', '.join(names)} (agui.allow_overrides)."
                 turn.append(GatewayNotice("override_ignored", text, {"names": names}))
-            turn.enter()  # until the reader itself counts: a turn about to be read is not unread
+            turn.expect()
             try:
                 await adapter.submit(turn)
-            finally:
-                turn.leave()
+            except BaseException:
+                turn.came()
+                raise
         return run
 
     async def _awaited(self, opening: asyncio.Task[Run], asked: RunInput) -> AsyncGenerator[bytes, None]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .media_in import Media
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
+_ON_ITS_WAY = 2.0  # seconds from a turn's beginning to the reader that began it, at most
 
 
 def _part(text: str) -> str:
@@ -145,6 +146,7 @@ class Turn:
     steered_ids: dict[str, str] = field(default_factory=dict)  # a steered text → the client's message that it is
     heard: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # what the user said meanwhile, and where
     readers: int = 0
+    expected: asyncio.TimerHandle | None = None  # the reader that began the turn counts already, and will come soon
     on_unread: Callable[[Turn], None] | None = None  # called when the last reader has left
     grace: asyncio.TimerHandle | None = None  # until the turn is stopped because nobody reads it
     stopping: bool = False  # somebody wants its end: it takes no more input, and what begins in it is interrupted
@@ -171,9 +173,25 @@ class Turn:
         self.heard += [(self.log.last, dict(message)) for message in messages]
         self.thread.accept([message["id"] for message in messages])
 
+    def expect(self) -> None:
+        """A reader that is on its way counts: a turn about to be read is not unread. On the loop.
+
+        The next one to come is taken for it. One that has not come after `_ON_ITS_WAY` had left before it could.
+        """
+        self.enter()
+        self.expected = asyncio.get_running_loop().call_later(_ON_ITS_WAY, self.came)
+
+    def came(self) -> None:
+        """The reader that was expected is no more: it has come, or will not. On the loop."""
+        if self.expected is not None:
+            self.expected.cancel()
+            self.expected = None
+            self.leave()
+
     def enter(self) -> None:
         """A reader comes. On the loop."""
         self.readers += 1
+        self.came()
         if self.grace is not None:
             self.grace.cancel()
             self.grace = None

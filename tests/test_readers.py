@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from agui_adapter import session
 from agui_adapter.log import EventLog
 from agui_adapter.session import Principal, Thread, Turn
 
@@ -50,3 +53,23 @@ async def test_without_a_rule_nothing_happens() -> None:
     turn.enter()
     turn.leave()
     assert turn.readers == 0 and turn.grace is None
+
+
+async def test_the_reader_that_begins_a_turn_counts_before_it_is_there() -> None:
+    _, turn, left = _turn(asyncio.get_running_loop())
+    turn.expect()
+    assert turn.readers == 1
+    turn.enter()
+    assert turn.readers == 1 and turn.expected is None and left == []
+    turn.leave()
+    assert turn.readers == 0 and left == [turn]
+
+
+async def test_a_reader_that_left_before_it_could_read_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_ON_ITS_WAY", 0.01)
+    _, turn, _ = _turn(asyncio.get_running_loop())
+    told = asyncio.Event()
+    turn.on_unread = lambda turn: told.set()
+    turn.expect()
+    await asyncio.wait_for(told.wait(), 5)
+    assert turn.readers == 0

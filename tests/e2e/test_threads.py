@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -156,9 +157,14 @@ def test_a_busy_thread_refuses_while_it_is_read(gateway: Gateway, model: GatedMo
     chat.say(script({"text": "Free again."})).succeeded()
 
 
-def test_several_new_runs_at_once_on_a_thread(gateway: Gateway) -> None:
+@pytest.mark.parametrize("apart", (0.0, 0.004, 0.012))
+def test_several_new_runs_at_once_on_a_thread(gateway: Gateway, apart: float) -> None:
+    """One of them is answered; no other takes the turn away before its own reader is there."""
     chat = Chat(gateway)
-    runs = [_second(chat, script({"text": f"Answer {number}."})) for number in range(5)]
+    runs = []
+    for number in range(8):
+        runs.append(_second(chat, script({"text": f"Answer {number}."})))
+        time.sleep(apart)  # the next may come at any moment of the one before
     for run in runs:
         run.finish()
     answered = [run for run in runs if run.status == 200]
