@@ -45,6 +45,7 @@ from .hermes.history import Sessions, home
 from .hermes.media import message_type, without_tags
 from .hermes.observe import Others, Watcher
 from .hermes.profiles import Place
+from .hermes.redaction import redacted_choices
 from .hermes.versions import asks_for_home, misfit
 from .log import EventLog
 from .long_tools import LongTools
@@ -347,13 +348,18 @@ class AguiAdapter(FileSender):
         return turn
 
     async def submit(self, turn: Turn) -> None:
-        """Hand the turn's message to the gateway's pipeline; returns as soon as it is accepted.
+        """Hand the turn's message to the gateway's pipeline, as its first reader; returns as soon as it is accepted.
 
         On a task of its own: a client that leaves at this very moment must not leave a turn that nobody processes.
         """
+        turn.expect()
         task = asyncio.ensure_future(self._submit(turn))
         self._keep(task)
-        await asyncio.shield(task)
+        try:
+            await asyncio.shield(task)
+        except BaseException:
+            turn.came()
+            raise
 
     async def _submit(self, turn: Turn) -> None:
         event = gateway_message(
@@ -848,7 +854,7 @@ class AguiAdapter(FileSender):
         turn = await self.turn_beside(session_key)
         cycle = self._cycles[turn]
         cycle.blind |= not cycle.tap.agent_turns
-        meant = {redact(str(choice)): str(choice) for choice in choices or ()}
+        meant = redacted_choices(choices)
         request = Request(clarify_id, "clarify", redact(question), choices=tuple(meant), free_text=True, detail={})
 
         def release(pending: Pending) -> None:

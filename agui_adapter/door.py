@@ -245,12 +245,7 @@ class Door:
             turn.overrides, turn.inline, turn.memory = ask.overrides, ask.inline, ask.memory
             if ask.one_shot:
                 adapter.one_shot(turn)
-            turn.expect()
-            try:
-                await adapter.submit(turn)
-            except BaseException:
-                turn.came()
-                raise
+            await adapter.submit(turn)
         return Reader(turn, position)
 
     def _thread(self, principal: Principal, thread_id: str | None, *, passing: bool) -> Thread:

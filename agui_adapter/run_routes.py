@@ -198,12 +198,7 @@ class Runs:
                 names = list(asked.forwarded.ignored)
                 text = f"The operator does not let clients choose {', '.join(names)} (agui.allow_overrides)."
                 turn.append(GatewayNotice("override_ignored", text, {"names": names}))
-            turn.expect()
-            try:
-                await adapter.submit(turn)
-            except BaseException:
-                turn.came()
-                raise
+            await adapter.submit(turn)
         return run
 
     async def _awaited(self, opening: asyncio.Task[Run], asked: RunInput) -> AsyncGenerator[bytes, None]:

@@ -19,7 +19,7 @@ from ..requests import DENY, Answer, Pending, Requests, new_id
 from ..session import Turn
 from ..stream import Request
 from ..tools import ClientTool, content_of
-from .redaction import redact
+from .redaction import redact, redacted_choices
 from .versions import approvals
 
 logger = logging.getLogger("hermes_agui")
@@ -251,7 +251,7 @@ def _ask(
     if not requests.take_place(turn):
         return "undelivered", "the question could not be asked: too many conversations wait for an answer already"
     seconds = requests.limited(turn, float(max(0, get_clarify_timeout())))
-    meant = {redact(str(choice)): str(choice) for choice in choices or ()}
+    meant = redacted_choices(choices)
     request = Request(
         new_id("clarify"),
         "clarify",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from agent.redact import redact_sensitive_text
@@ -19,6 +20,11 @@ def redact(text: str) -> str:
     except Exception:  # a redactor that fails must not let the text through
         logger.exception("redaction failed")
         return "[not shown: redaction failed]"
+
+
+def redacted_choices(choices: Iterable[Any] | None) -> dict[str, str]:
+    """A question's choices as a person sees them, each with the one that it stands for."""
+    return {redact(str(choice)): str(choice) for choice in choices or ()}
 
 
 def redact_lines(text: str) -> str:
