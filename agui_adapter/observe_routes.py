@@ -166,9 +166,11 @@ class ObserveRoutes:
         asked = parsed(ObservedBranch, await self._server.json(request, optional=True))
         title = asked.title
         adapter, original, thread = self._adapter, await self._thread(session), self._target(owner, asked.thread_id)
+        if thread.current is not None:  # at once: a run that is queued holds the lock
+            raise _not_new()
         async with thread.lock:
             if thread.current is not None or await adapter.archive.known(thread):
-                raise AguiError(409, "thread_exists", "A branch needs a new thread; leave threadId out to get one.")
+                raise _not_new()
             source, actions = adapter.source_of(thread), Actions(adapter.gateway_runner, adapter.archive.sessions)
             try:
                 made = await adapter.archive.run(
@@ -200,9 +202,9 @@ class ObserveRoutes:
         source, key = adapter.source_of(thread), adapter.key_of(thread)
         if key == session.key:
             raise AguiError(409, "same_session", "This thread is that session.")
+        _check_idle(thread)  # at once: a run that is queued holds the lock
         async with thread.lock:
-            if thread.current is not None:
-                raise AguiError(409, "thread_busy", "This thread is answering a message; wait for its end, or stop it.")
+            _check_idle(thread)
             try:
                 await adapter.archive.run(lambda: adapter.others.resume(session, key, source))
             except LookupError:
@@ -231,6 +233,15 @@ class ObserveRoutes:
             "sessionId": session_id(self._adapter.key_of(thread)),
             "messages": messages,
         }
+
+
+def _not_new() -> AguiError:
+    return AguiError(409, "thread_exists", "A branch needs a new thread; leave threadId out to get one.")
+
+
+def _check_idle(thread: Thread) -> None:
+    if thread.current is not None:
+        raise AguiError(409, "thread_busy", "This thread is answering a message; wait for its end, or stop it.")
 
 
 def _summary(session: Session) -> dict[str, Any]:

@@ -13,6 +13,8 @@ import httpx
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
+from gateway.config import Platform
+from gateway.session import SessionSource
 
 from agui_adapter.errors import AguiError
 from agui_adapter.principal import SCOPES, Principal
@@ -59,6 +61,32 @@ async def test_a_thread_is_deleted_at_once_though_a_run_is_queued(
         assert not adapter.limits._opening and adapter.limits.streams.taken == 0
         adapter.script = HELLO
         assert "Hello" in (await client.post("/agui", json=body("t1", "r4"))).text, "its id is free again"
+
+
+@pytest.mark.parametrize(("action", "code"), [("resume", "thread_busy"), ("branch", "thread_exists")])
+async def test_no_session_is_taken_into_a_busy_thread_and_that_is_said_at_once(
+    action: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queued run has the thread's lock for as long as the turn before it runs."""
+    gate, key = Gate(), "the-owners-key-0123"
+    async with (
+        serving({"busy": "queue", "observe": True}, tmp_path, monkeypatch, key=key) as (adapter, url),
+        httpx.AsyncClient(base_url=url, timeout=20, headers={"Authorization": f"Bearer {key}"}) as client,
+    ):
+        other = SessionSource(platform=Platform.TELEGRAM, chat_id="7", chat_type="dm", user_id="7")
+        adapter.gateway_runner.session_store.get_or_create_session(other)
+        (session,) = (await client.get("/agui/sessions")).json()["sessions"]
+        adapter.script = [MessageStart("m1"), MessageChunk("Hello"), gate, TurnFinished()]
+        first = asyncio.create_task(client.post("/agui", json=body("t1", "r1")))
+        await until(lambda: any(one.current is not None and one.current.readers for one in adapter.threads))
+        thread = next(one for one in adapter.threads if one.thread_id == "t1")
+        queued = asyncio.create_task(client.post("/agui", json=body("t1", "r2")))
+        await until(thread.lock.locked)
+        told = await client.post(f"/agui/sessions/{session['id']}/{action}", json={"threadId": "t1"})
+        assert (told.status_code, told.json()["code"]) == (409, code)
+        gate.open()
+        for run in await asyncio.gather(first, queued):
+            assert "RUN_FINISHED" in run.text
 
 
 @pytest.mark.parametrize("rule", ["cancel", "refuse"])
