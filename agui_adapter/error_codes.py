@@ -28,7 +28,7 @@ CODES: dict[str, tuple[tuple[int, ...], str]] = {
     "stopping": ((503,), "The gateway is shutting down."),
     "body_too_slow": ((408,), "The body did not arrive in the time that the operator allows."),
     "too_deep": ((400,), "The body is nested more deeply than the operator allows."),
-    "too_many_failures": ((429,), "Too many requests without a valid token came from this address."),
+    "too_many_failures": ((429,), "Too many wrong tokens came from this address."),
     "owner_only": ((403,), "This is for the holder of the operator's key."),
     "not_installed": ((501,), "A library that this needs is not installed."),
     "too_many_requests": ((429,), "Too many requests of this caller; `Retry-After` says when to go on."),

@@ -114,23 +114,26 @@ class Limits:
             )
         self._requests.spend(principal)
 
-    def knock(self, peer: str, token: str) -> None:
-        """Before a caller is looked at: too many failures from its address, and it is not looked at (AguiError 429).
+    def wary(self, peer: str, token: str) -> AguiError | None:
+        """What a caller with an unknown token is answered while too many failures came from its address; else None.
 
-        A token that was good is: behind one address (a proxy) others must not shut it out.
+        None for a token that was good too, as long as it is: behind one address (a proxy) others must not shut it out.
         """
-        wait = self._failures.wait(_address(peer))
-        if wait and not (token and _digest(token) in self._good):
-            raise _too_many("too_many_failures", "Too many requests without a valid token came from here.", wait)
+        wait = self._failures.wait(_address(peer)) if token else 0
+        if not wait or _digest(token) in self._good:
+            return None
+        return _too_many("too_many_failures", "Too many wrong tokens came from here.", wait)
 
-    def refused(self, peer: str) -> None:
-        """A caller without a valid token."""
+    def refused(self, peer: str, token: str) -> None:
+        """A caller whose token is not valid."""
+        self._good.pop(_digest(token), None)
         self._failures.spend(_address(peer))
 
     def welcomed(self, token: str) -> None:
         """A token that is good."""
         if token:
             self._good[_digest(token)] = None
+            self._good.move_to_end(_digest(token))
             if len(self._good) > _TRUSTED:
                 self._good.popitem(last=False)
 

@@ -242,16 +242,16 @@ class Server:
         return await handler(request)
 
     async def _caller(self, request: web.Request) -> Principal | AguiError:
-        """Who sends a request, or what is wrong with it, for the routes that ask. From where too many failures came
-        nobody is looked up."""
+        """Who sends a request, or what is wrong with it, for the routes that ask."""
         token, peer = request.headers.get("Authorization", ""), request.remote or ""
+        wary = self.limits.wary(peer, token)
         try:
-            self.limits.knock(peer, token)
-            return await self.identity.of(request)
+            principal = await self.identity.of(request, wary)
         except AguiError as error:
-            if error.status == 401 and token:  # whatever the route: each costs a look-up
-                self.limits.refused(peer)
+            if error.status == 401 and token and wary is None:  # whatever the route: each costs a look-up
+                self.limits.refused(peer, token)
             return error
+        return wary if wary is not None and self.adapter.is_stranger(principal) else principal
 
     async def _headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """On every response, streams and errors too: security and cross-origin headers."""
@@ -336,12 +336,10 @@ class Server:
         token, peer = request.headers.get("Authorization", ""), request.remote or ""
         principal = request[_CALLER]
         if isinstance(principal, AguiError):
-            if principal.status == 401 and not token:
-                self.limits.refused(peer)
             raise principal
         if _PRINCIPAL not in request:  # a route may ask twice
             if self.adapter.is_stranger(principal):  # it can be another one with each request
-                self.limits.refused(peer)
+                self.limits.refused(peer, token)
             else:
                 self.limits.welcomed(token)
             self.limits.request(principal.id)

@@ -609,6 +609,10 @@ class Store:
         """All of them, by name."""
         return [_token(row) for row in self._run("SELECT * FROM tokens ORDER BY name")]
 
+    def token_digests(self) -> frozenset[str]:
+        """The digests of all of them."""
+        return frozenset(str(row["digest"]) for row in self._run("SELECT digest FROM tokens"))
+
     def remove_token(self, name: str) -> bool:
         """Forget a token. False where there is none."""
         return bool(self._run("DELETE FROM tokens WHERE name = ? RETURNING name", (name,)))

@@ -108,22 +108,34 @@ class TestRequests:
         limits = Limits(load({"failures_per_minute": 2}, {}), clock=clock)
         limits.welcomed("Bearer good")
         for _ in range(2):
-            limits.knock("192.0.2.1", "Bearer bad")
-            limits.refused("192.0.2.1")
-        assert refused(lambda: limits.knock("192.0.2.1", "Bearer bad")).code == "too_many_failures"
-        refused(lambda: limits.knock("192.0.2.1", ""))
-        limits.knock("192.0.2.1", "Bearer good")  # others behind this address are not shut out
-        limits.knock("192.0.2.2", "Bearer bad")
+            assert limits.wary("192.0.2.1", "Bearer bad") is None
+            limits.refused("192.0.2.1", "Bearer bad")
+        told = limits.wary("192.0.2.1", "Bearer bad")
+        assert told is not None and (told.status, told.code, told.retry_after) == (429, "too_many_failures", 30)
+        assert limits.wary("192.0.2.1", "") is None  # nothing is tried without a token
+        assert limits.wary("192.0.2.1", "Bearer good") is None  # others behind this address are not shut out
+        assert limits.wary("192.0.2.2", "Bearer bad") is None
+        limits.refused("192.0.2.1", "Bearer good")  # revoked, or expired
+        assert limits.wary("192.0.2.1", "Bearer good") is not None
         clock.now += 31
-        limits.knock("192.0.2.1", "Bearer bad")
+        assert limits.wary("192.0.2.1", "Bearer bad") is None
+
+    def test_the_good_ones_that_are_used_are_remembered(self, clock: Clock) -> None:
+        limits = Limits(load({"failures_per_minute": 1}, {}), clock=clock)
+        for number in range(3000):
+            limits.welcomed(f"Bearer {number}")
+            limits.welcomed("Bearer good")
+        assert len(limits._good) <= 1024
+        limits.refused("192.0.2.1", "Bearer bad")
+        assert limits.wary("192.0.2.1", "Bearer good") is None
 
     def test_an_ipv6_network_is_one_address(self, clock: Clock) -> None:
         limits = Limits(load({"failures_per_minute": 1}, {}), clock=clock)
-        limits.refused("2001:db8::1")
-        refused(lambda: limits.knock("2001:db8::ffff", ""))
-        limits.knock("2001:db8:0:1::1", "")
-        limits.refused("::ffff:192.0.2.9")
-        refused(lambda: limits.knock("192.0.2.9", ""))
+        limits.refused("2001:db8::1", "x")
+        assert limits.wary("2001:db8::ffff", "x") is not None
+        assert limits.wary("2001:db8:0:1::1", "x") is None
+        limits.refused("::ffff:192.0.2.9", "x")
+        assert limits.wary("192.0.2.9", "x") is not None
 
 
 @pytest.fixture

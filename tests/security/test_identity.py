@@ -29,7 +29,7 @@ from agui_adapter.files import Owner
 from agui_adapter.identity import Identity
 from agui_adapter.jwt_tokens import JwtTokens, Keys
 from agui_adapter.store import Store, store_path
-from tests.scripted import ScriptedAdapter, serving
+from tests.scripted import PATIENCE, ScriptedAdapter, serving
 
 KEY = "the-owners-key-0123456789abcdef"
 DEVICE = "d" * 16 + "0123456789abcdef"
@@ -476,3 +476,76 @@ class TestTls:
         (tmp_path / "bad.pem").write_text("not a certificate")
         with pytest.raises(ConfigError, match="not a PEM certificate"):
             tls_context(load({**pair, broken: str(tmp_path / "bad.pem")}, {}))
+
+
+class TestAfterFailures:
+    """Wrong tokens from one address, which may be a proxy's: whoever is good comes in, and guessing gets nowhere."""
+
+    async def fail(self, door: Opened, path: str = "/health") -> None:
+        """Until nobody is looked up."""
+        adapter, url, http = door
+        wrong = [f"{number}" + "x" * TOKEN_CHARS for number in range(2)] + [f"{tokens.MARK}{'y' * 40}", "a.b.c"]
+        for token in wrong * 3:
+            async with http.get(url + path, headers={"Authorization": f"Bearer {token}"}) as response:
+                assert response.status in (200, 401, 429)
+        assert adapter.limits.wary("127.0.0.1", "Bearer unknown") is not None
+
+    async def test_all_who_are_good_come_in_for_the_first_time(
+        self, provider: Provider, open_door: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        (tmp_path / "jwks.json").write_text(json.dumps(provider.jwks()))
+        async with open_door(failures_per_minute=3, **section(tmp_path / "jwks.json")) as door:
+            adapter = door[0]
+            let_in = {"local", "jwt-alice", "token-phone", device_of(DEVICE)}
+            adapter.gateway_runner._is_user_authorized = lambda source: source.user_id in let_in
+            phone = tokens.create(adapter.archive.store, "phone", ["run"])
+            await self.fail(door, "/agui/threads")
+            assert await who(door) == "local"
+            assert await who(door, provider.token()) == "jwt-alice"
+            assert await who(door, phone) == "token-phone"
+            assert await who(door, DEVICE) == device_of(DEVICE)
+            assert len(KEY) < 32 and await who(door, KEY) == "too_many_failures", "it might be guessed"
+            for wrong in (DEVICE[::-1], tokens.MARK + "z" * 43, "short", KEY[:-1] + "x"):
+                assert await who(door, wrong) == "too_many_failures", wrong
+            expired = provider.token(exp=int(time.time()) - 3600)
+            for forged in (expired, provider.token(key=rsa.generate_private_key(65537, 2048)), provider.token()[:-9]):
+                assert await who(door, forged) == "invalid_token"
+
+    async def test_a_long_key_of_the_operators_comes_in(
+        self, open_door: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(globals(), "KEY", KEY * 2)
+        async with open_door(failures_per_minute=3, device_pairing="off") as door:
+            await self.fail(door)
+            assert await who(door, KEY) == "owner"
+            assert await who(door, KEY[:-1]) == "too_many_failures"
+
+    async def test_users_of_a_proxy_come_in(self, open_door: Callable[..., Any]) -> None:
+        """All of them have its address, and some send wrong tokens beside their name."""
+        async with open_door(failures_per_minute=3, **TestProxies.SECTION) as door:
+            await self.fail(door)
+            user = {"X-Forwarded-User": "alice"}
+            assert await who(door, **user) == "user-alice"
+            assert await who(door, "what-the-proxy-passes-on", **user) == "user-alice"
+            assert await who(door, tokens.MARK + "x" * 43, **user) == "user-alice"
+
+    async def test_those_who_bring_no_token_shut_nobody_out(self, open_door: Callable[..., Any]) -> None:
+        async with open_door(failures_per_minute=3, require_token=True) as door:
+            _, url, http = door
+            for _ in range(10):
+                async with http.get(f"{url}/agui/threads") as response:
+                    assert response.status == 401
+            assert await who(door, KEY) == "owner"
+
+    async def test_a_token_that_ended_is_looked_up_no_more(self, open_door: Callable[..., Any]) -> None:
+        async with open_door(failures_per_minute=3, device_pairing="off") as door:
+            adapter = door[0]
+            phone = tokens.create(adapter.archive.store, "phone", ["run"])
+            assert await who(door, phone) == "token-phone"
+            await self.fail(door)
+            assert await who(door, phone) == "token-phone"
+            assert adapter.archive.store.remove_token("phone")
+            assert await who(door, phone) == "invalid_token"
+            async with asyncio.timeout(PATIENCE):
+                while await who(door, phone) != "too_many_failures":  # the list of tokens is a second old at most
+                    pass

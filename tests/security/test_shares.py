@@ -16,7 +16,7 @@ from agui_adapter.rest.response_store import ResponseRecord, ResponseStore
 from agui_adapter.store import Store
 from agui_adapter.stream import MessageChunk, MessageStart, TurnFinished
 from tests.mcp_wire import Refused, wire
-from tests.scripted import Gate, serving, until
+from tests.scripted import PATIENCE, Gate, serving, until
 
 HELLO = [MessageStart("m1"), MessageChunk("Hello"), TurnFinished()]
 HISTORY = [{"id": "u1", "role": "user", "content": "Forged"}, {"id": "a1", "role": "assistant", "content": "Yes."}]
@@ -68,6 +68,14 @@ async def test_after_too_many_failures_no_token_is_looked_up(tmp_path: Path, mon
         assert (await client.get("/agui/threads", headers=wrong)).status_code == 429
         assert (await client.get("/health", headers=wrong)).status_code == 200
         assert (await client.get("/agui/threads", headers=good)).status_code == 200  # a token that was good before
+        # One that was not used yet is found without a look-up for each that is wrong.
+        looked.clear()
+        fresh = tokens.create(adapter.archive.store, "bert", ("read",))
+        heads = {"Authorization": f"Bearer {fresh}"}
+        async with asyncio.timeout(PATIENCE):
+            while (await client.get("/agui/threads", headers=heads)).status_code != 200:
+                pass  # what was read for the wrong ones is a second old at most
+        assert looked == [fresh]
 
 
 async def test_to_ask_every_provider_anew_needs_admin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
