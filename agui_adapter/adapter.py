@@ -275,7 +275,10 @@ class AguiAdapter(FileSender):
         thread = self.threads.find(principal, thread_id) or self.threads.of(principal, thread_id)
         if not await self.archive.known(thread) and thread.current is None:
             return None
-        return self.threads.hold(thread)
+        held = self.threads.hold(thread)
+        if held is not None:  # one that the gateway spoke of first learns who it belongs to
+            held.principal, held.thread_id = principal, thread_id
+        return held
 
     def admit(self, thread: Thread) -> None:
         """Before a turn: an unknown device takes one of the few places for those that ask to be let in. AguiError 429

@@ -36,6 +36,7 @@ from .pairing import Streamed, pair
 from .session import Principal, Thread, Turn
 from .store import Store, ThreadRecord
 from .stream import Attachment, Outcome
+from .titles import in_hermes
 from .turn_messages import anchor_at, kept_messages, streamed_by, turn_messages, with_heard
 
 logger = logging.getLogger("hermes_agui")
@@ -415,7 +416,8 @@ class Archive:
             self.store.set_thread(thread.chat_id, title=title, archived=archived)
             session = self.sessions.session_id(self.key_of(thread))
             if session:
-                self.sessions.change(session, title=title, archived=archived)
+                named = in_hermes(thread, title) if title else title
+                self.sessions.change(session, title=named, archived=archived)
 
         await self.run(work)
 

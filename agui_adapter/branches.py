@@ -18,6 +18,7 @@ from .hermes.actions import Actions, Copy
 from .history import sent_rows, visible
 from .session import Thread
 from .store import UNSOLICITED, Remembered
+from .titles import following, in_hermes
 
 
 @dataclass
@@ -41,9 +42,21 @@ def branch(archive: Archive, actions: Actions, thread: Thread, new: Thread, sour
     lineage = archive.sessions.lineage(session)
     rows, remembered = archive.sessions.rows(session), archive.store.remembered(lineage)
     turns, shown = _turns(remembered), {row.id for row in visible(rows, sent_rows(rows, remembered))}
-    copy = actions.branch(session, shown, key, source, new_key, title)
-    _remember(archive, thread, new, lineage, turns, copy)
-    return copy.title
+    if not title and not new.principal.may("admin"):
+        title = _next_title(archive, thread, session)
+    copy = actions.branch(session, shown, key, source, new_key, in_hermes(new, title) if title else "")
+    title = title or copy.title
+    _remember(archive, thread, new, lineage, turns, copy, title)
+    return title
+
+
+def _next_title(archive: Archive, thread: Thread, session: str) -> str:
+    """As Hermes numbers copies, but among the principal's own threads."""
+    store = archive.store
+    known = store.thread(thread.chat_id)
+    title = (known.title if known else "") or str(archive.sessions.info(session).get("title") or "")
+    own = [one.title for archived in (False, True) for one in store.threads(thread.principal.id, archived=archived)]
+    return following(title or "branch", [*own, title])
 
 
 def _turns(remembered: Sequence[Remembered]) -> dict[str, _Past]:
@@ -54,11 +67,17 @@ def _turns(remembered: Sequence[Remembered]) -> dict[str, _Past]:
 
 
 def _remember(
-    archive: Archive, thread: Thread, new: Thread, lineage: Sequence[str], turns: dict[str, _Past], copy: Copy
+    archive: Archive,
+    thread: Thread,
+    new: Thread,
+    lineage: Sequence[str],
+    turns: dict[str, _Past],
+    copy: Copy,
+    title: str,
 ) -> None:
     store = archive.store
     store.touch_thread(new.chat_id, new.principal.id, new.thread_id)
-    store.set_thread(new.chat_id, title=copy.title)
+    store.set_thread(new.chat_id, title=title)
     store.set_context(new.chat_id, store.context(thread.chat_id))
     archive.copy_state(thread, new)
     unsolicited, times, facts = store.unsolicited(lineage), store.times(lineage), store.facts(lineage)

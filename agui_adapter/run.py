@@ -26,6 +26,7 @@ from .reconcile import text_of
 from .rights import COMMAND_REFUSED, check_command
 from .session import Thread, Turn
 from .stream import GatewayNotice, MessageChunk, StreamEvent, TurnFinished
+from .titles import with_name
 from .tools import ClientTool
 
 if TYPE_CHECKING:
@@ -251,6 +252,8 @@ async def open_turn(
             if error.code != COMMAND_REFUSED:
                 raise
             commands = False  # what was attached made it look like one
+        if commands and command is not None and not commands.may("admin"):
+            text = with_name(text, command, (await adapter.archive.info(thread))["title"])
         turn = adapter.new_turn(thread, text, fresh, client_tools=client_tools)
         turn.commands = bool(commands)
         turn.client_context = context

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from agui_adapter.config import USER_COMMANDS
@@ -18,7 +21,7 @@ from agui_adapter.interrupts import describe
 from agui_adapter.principal import SCOPES, Principal
 from agui_adapter.requests import Answer
 from agui_adapter.rights import check_command
-from tests.e2e.helpers import Chat, script
+from tests.e2e.helpers import Chat, query, script
 from tests.scripted import serving, until
 
 KEYS = "sk-proj4abcdefghijklmnop1234567890", "ghp_ABCdefghijklmnop1234567890"
@@ -64,3 +67,35 @@ def test_who_names_a_thread_is_not_told_whose_session_has_the_name(make_gateway:
         refused = other.start(text).finish()
         assert (refused.status, refused.problem()["code"]) == (403, "command_not_allowed")
         assert owner.sessions()[-1] not in refused.raw.decode()
+
+
+def test_copies_titles_tell_nothing_of_others_sessions(make_gateway: Callable[..., Gateway]) -> None:
+    """Hermes numbers them among everybody's sessions."""
+    key = "the-owners-key-0123456789"
+    gateway = make_gateway(agui={"user_scopes": ["read", "run", "approve"]}, env={"AGUI_API_KEY": key})
+    other, again = Chat(gateway), Chat(gateway)
+    for chat in (other, again):
+        chat.say(script({"text": "Yes."}, say=chat.thread)).succeeded()
+    for title in ("Merger", "Merger #2", "Merger #3"):
+        Chat(gateway, key=key).say(f"/title {title}").succeeded()
+
+    def send(method: str, path: str, body: dict[str, Any]) -> Any:
+        response = httpx.request(method, gateway.url + path, json=body, timeout=60)
+        assert response.status_code in (200, 201), response.text
+        return response.json()
+
+    # What she calls a thread of hers is hers, whoever has the name, and no reply of Hermes's tells it.
+    assert send("PATCH", f"/agui/threads/{other.thread}", {"title": "Merger"})["title"] == "Merger"
+    free = send("PATCH", f"/agui/threads/{again.thread}", {"title": "Picnic"})["title"]
+    shape = r"(Merger|Picnic) \([0-9a-f]{6}\)"
+    shown = [chat.say("/title").succeeded().text() for chat in (other, again)]
+    assert free == "Picnic" and all(re.search(shape, text) for text in shown), shown
+    # Copies are numbered among her own, by every door.
+    assert send("POST", f"/agui/threads/{other.thread}/branch", {})["title"] == "Merger #2"
+    fork = send("POST", f"/api/sessions/{other.thread}/fork", {})
+    assert fork.get("title", fork.get("session", {}).get("title")) == "Merger #3", fork
+    assert send("POST", f"/agui/threads/{again.thread}/branch", {})["title"] == "Picnic #2"
+    made = [chat.say("/branch").succeeded().text() for chat in (other, again)]
+    assert all(re.search(shape, text) and "#" not in text for text in made), made
+    titles = sorted(row[0] for row in query(gateway, "SELECT title FROM sessions WHERE title LIKE 'Merger%'"))
+    assert {"Merger", "Merger #2", "Merger #3"} < set(titles) and len(titles) == 7, titles
