@@ -81,7 +81,9 @@ class Cycle:
             return "success", "", ""
         if tap.agent_turns:
             if tap.open_turns == 0 and (tap.completed or tap.failure is None):
-                return "success", "", ""
+                if tap.spoke or tap.attached or self._answers:
+                    return "success", "", ""
+                return "failed", "incomplete", "The agent ended without an answer. Send the message again."
             newest = [content.strip() for count, content in self._answers if count == tap.agent_turns]
             said = newest[-1] if newest else ""
             if tap.failure is not None:

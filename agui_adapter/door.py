@@ -158,13 +158,6 @@ class Reader:
             self._given += len(event.text)
         self._kind = kind
 
-    @property
-    def end(self) -> TurnFinished:
-        """How the turn ended, for a reader that came behind its end."""
-        events = self.turn.log.events()
-        ends = (event for event in reversed(events) if isinstance(event, TurnFinished))
-        return next(ends, TurnFinished())
-
     async def wait(self) -> Result:
         """Read to the end of this run; what it came to."""
         async for _ in self.events():
@@ -176,7 +169,7 @@ class Reader:
         result = collect(self.turn.log.events(after=self.start, until=self.position))
         result.thread_id, result.turn_id = self.turn.thread.thread_id, self.turn.id
         if result.outcome == "running" and self.turn.log.closed and self.position >= self.turn.log.last:
-            end = self.end  # it began to read behind it
+            end = self.turn.end  # it began to read behind it
             result.outcome, result.code, result.message = end.outcome, end.code, end.message
         return result
 

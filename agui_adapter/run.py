@@ -25,7 +25,7 @@ from .principal import Principal
 from .reconcile import text_of
 from .rights import COMMAND_REFUSED, check_command
 from .session import Thread, Turn
-from .stream import GatewayNotice, MessageChunk, StreamEvent, TurnFinished
+from .stream import GatewayNotice, MessageChunk, StreamEvent
 from .titles import with_name
 from .tools import ClientTool
 
@@ -78,7 +78,7 @@ class Run:
                     chunk, frames = b"".join(frames), []
                     yield chunk
                 if batch.closed and not stream.done:  # the turn had ended before this run began to read it
-                    yield b"".join(stream.feed(TurnFinished()))
+                    yield b"".join(stream.feed(self.turn.end))
             document.read_to_end(version)  # the last frames were taken: the client knows the state
         except Exception:  # the headers are out: what failed here can only be told in the stream
             logger.exception("agui: a stream failed")

@@ -164,6 +164,12 @@ class Turn:
         """Whether it may still be read: until its time is over, or others need the room, or its thread is deleted."""
         return not self.thread.gone and self.thread.turns.get(self.id) is self
 
+    @property
+    def end(self) -> TurnFinished:
+        """How it ended, for who reads from behind its end."""
+        ends = (event for event in reversed(self.log.events()) if isinstance(event, TurnFinished))
+        return next(ends, TurnFinished())
+
     def append(self, event: StreamEvent) -> int:
         """Add to the log; its position, 0 when the log is closed. Any thread."""
         return self.log.append(event)

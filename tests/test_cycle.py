@@ -59,6 +59,11 @@ def success(cycle: Cycle) -> None:
     answer(cycle, "Hi")
 
 
+def wordless(cycle: Cycle) -> None:
+    cycle.tap.begin()
+    cycle.tap.end(completed=True, interrupted=False)
+
+
 def interrupted(cycle: Cycle) -> None:
     cycle.tap.begin()
     cycle.tap.end(completed=False, interrupted=True)
@@ -204,6 +209,7 @@ def test_verdict(happens: Callable[[Cycle], None], wanted: tuple[str, str, str])
         (silently_refused, "not_authorized"),
         (silently_refused_with_a_notice_of_ours, "not_authorized"),
         (lost, "no_answer"),
+        (wordless, "incomplete"),
         (crashed, "gateway_error"),
     ],
 )

@@ -53,6 +53,7 @@ def text(delta: str, message: str = "m1") -> dict[str, Any]:
 
 
 FINISHED = {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}
+STOPPED = FINISHED | {"outcome": {"type": "cancelled"}}
 
 
 def test_text_goes_to_stdout_and_tools_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,6 +79,8 @@ def test_text_goes_to_stdout_and_tools_to_stderr(capsys: pytest.CaptureFixture[s
     [
         ([text("half"), {"type": "RUN_ERROR", "message": "no key", "code": "auth"}], "no key"),
         ([FINISHED], "without an answer"),
+        ([STOPPED], "the run was stopped"),
+        ([text("half"), STOPPED], "the run was stopped"),
         ([text("half")], "ended before the run"),
         ([], "ended before the run"),
     ],
@@ -137,6 +140,28 @@ def test_once_prints_the_answer_and_leaves_nothing(temporary: tuple[Path, dict[s
     assert done.stdout.startswith("Let me look at the working directory.\n")
     assert "hello.txt" in done.stdout
     assert 'terminal {"command": "ls -la"}' in done.stderr
+    assert not list(directory.iterdir())
+
+
+@pytest.mark.e2e
+def test_once_says_why_there_is_no_answer(temporary: tuple[Path, dict[str, str]]) -> None:
+    """Somebody ends the gateway while the model thinks: the run was stopped, and the gateway's log says by what."""
+    pytest.importorskip("hermes_cli")
+    directory, env = temporary
+    command = [*MAIN, "--once", "Please list files", "--first-ms", "60000"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
+        deadline = time.monotonic() + 90
+        while not any("conversation turn:" in log.read_text() for log in directory.glob("*/logs/agent.log")):
+            assert time.monotonic() < deadline and demo.poll() is None, "the turn never began"
+            time.sleep(0.05)
+        time.sleep(0.2)  # the model has been asked: whenever it is, the end is the same
+        (gateway,) = (one for one in psutil.Process(demo.pid).children() if "hermes_cli.main" in one.cmdline())
+        gateway.terminate()
+        out, err = demo.communicate(timeout=60)
+    assert (demo.returncode, out) == (1, "")
+    assert "the run was stopped" in err
+    assert "The gateway's last words:" in err
+    assert "Shutdown context: signal=SIGTERM" in err
     assert not list(directory.iterdir())
 
 

@@ -3,9 +3,13 @@
 import asyncio
 import json
 import os
+import random
 import socket
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from agui_adapter.demo import gateway as module
 from agui_adapter.demo.gateway import Gateway, GatewayError, free_port, merge
 
 UNUSED_MODEL = "http://127.0.0.1:9/v1"
+LINUX = sys.platform == "linux"
 
 
 @pytest.fixture
@@ -52,6 +57,17 @@ def test_free_port_goes_on_to_the_next() -> None:
         with pytest.raises(OSError):
             free_port(port)
         assert port < free_port(port, 50) < port + 50
+
+
+def test_a_port_that_the_system_gives_nobody_else() -> None:
+    """A server on port 0 gets another one, and a process that has seeded its generator alike finds another one."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0]) if LINUX else 49_152
+    found = set()
+    for _ in range(5):
+        random.seed(0)
+        found.add(free_port())
+    assert max(found) < lowest
+    assert len(found) > 1
 
 
 def test_the_callers_secrets_and_settings_stay_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -150,6 +166,58 @@ def test_a_platform_that_does_not_come_up_is_told_at_once(make: Callable[..., Ga
     with pytest.raises(GatewayError, match="did not come up"):
         gateway.start()
     assert time.monotonic() - begin < 30
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """Answers 200 to everything."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+@pytest.fixture
+def stranger(make: Callable[..., Gateway]) -> Iterator[tuple[Gateway, ThreadingHTTPServer]]:
+    """A gateway that was not started yet, and a server of somebody else's that has got its port meanwhile."""
+    gateway = make()
+    port = int(gateway._ready_url.split(":")[2].split("/")[0])
+    with ThreadingHTTPServer(("127.0.0.1", port), Stranger) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield gateway, server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.e2e
+def test_somebody_elses_answer_is_none(stranger: tuple[Gateway, ThreadingHTTPServer]) -> None:
+    gateway, _ = stranger
+    with pytest.raises(GatewayError, match=r"(?s)Its log ends:.*in use"):
+        gateway.start()
+    assert not gateway.running
+
+
+@pytest.mark.e2e
+def test_somebody_else_on_the_port_for_a_moment(
+    stranger: tuple[Gateway, ThreadingHTTPServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is gone before the gateway wants to listen: that is waited for."""
+    gateway, server = stranger
+    answers = module._answers_200
+    seen: list[bool] = []
+
+    def leaves(url: str) -> bool:
+        seen.append(answers(url))
+        if len(seen) == 1:
+            server.shutdown()
+            server.server_close()
+        return seen[-1]
+
+    monkeypatch.setattr(module, "_answers_200", leaves)
+    gateway.start()
+    assert seen[0] and len(seen) > 2
+    assert gateway.running and module._listens(gateway.pid or 0, server.server_port)
 
 
 @pytest.mark.e2e

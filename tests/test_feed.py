@@ -151,6 +151,16 @@ def attach(on: Thread, event_id: str, *, once: bool = True) -> Reader:
     return Reader(Feed(on, View(), after=after, once=once).chunks())
 
 
+async def test_a_run_that_begins_behind_the_turns_end_tells_how_that_was() -> None:
+    turn = begin(thread())
+    play(turn, [TurnFinished("failed", "provider_auth", "Your key is wrong.")])
+    reader = await post(turn, turn.begin_run(turn.log.last, "late")).end()
+    assert [(event["type"], event.get("code")) for _, event in reader.frames] == [
+        ("RUN_STARTED", None),
+        ("RUN_ERROR", "provider_auth"),
+    ]
+
+
 # --- coming back
 
 

@@ -19,9 +19,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 
+from agui_adapter.chat.outcome import FAILED
 from agui_adapter.chat.screen import Screen
 from agui_adapter.demo.gateway import Gateway, GatewayError, free_port
 from agui_adapter.demo.model import BackgroundModel
+from agui_adapter.peers import PROTOCOL_VERSION
 from agui_adapter.sse import SseParser
 
 DEFAULT_PORT = 8650
@@ -82,11 +84,16 @@ def _run(
     stack.enter_context(gateway)
     stack.callback(end_interruptions)  # runs before the gateway's end, which a signal must not cut short
     if args.once is not None:
-        return _ask(gateway.port, args.once)
+        status = _ask(gateway.port, args.once)
+        if status == FAILED:  # its home, and with it what it has logged, is about to be removed
+            print(f"The gateway's last words:\n{_tail(gateway.agent_log_text())}", file=sys.stderr)
+        return status
     print(_welcome(gateway, model.url, args.keep), flush=True)
     while gateway.running:
         time.sleep(0.2)
-    return _fail(f"The gateway ended by itself (status {gateway.returncode}); its last words:\n{_tail(gateway)}")
+    return _fail(
+        f"The gateway ended by itself (status {gateway.returncode}); its last words:\n{_tail(gateway.log_text())}"
+    )
 
 
 def curl_line(url: str) -> str:
@@ -192,8 +199,8 @@ def _following(path: Path) -> Iterator[None]:
         thread.join(timeout=5)
 
 
-def _tail(gateway: Gateway) -> str:
-    return "\n".join(gateway.log_text().splitlines()[-20:])
+def _tail(text: str) -> str:
+    return "\n".join(text.splitlines()[-20:])
 
 
 def _fail(sentence: str, status: int = 1) -> int:
@@ -208,7 +215,12 @@ def _ask(port: int, text: str) -> int:
     """POST one run and print its answer as it comes. Returns the exit status."""
     ids = uuid.uuid4().hex[:8]
     message = {"id": f"msg-{ids}", "role": "user", "content": text}
-    body = {"threadId": f"demo-{ids}", "runId": f"run-{ids}", "messages": [message]}
+    body = {
+        "threadId": f"demo-{ids}",
+        "runId": f"run-{ids}",
+        "protocolVersion": PROTOCOL_VERSION,  # or a run that was stopped would end like one that is done
+        "messages": [message],
+    }
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_SILENCE_SECONDS)
     try:
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}

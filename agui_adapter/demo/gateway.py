@@ -10,6 +10,7 @@ import copy
 import http.client
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -29,6 +30,11 @@ DEFAULT_TOOLSETS = ("terminal", "file", "todo", "clarify")
 
 _LOG_LINES = 60
 _POLL_SECONDS = 0.05
+
+# Below the ports that a system gives out unasked (Linux from 32768 on, others from 49152): whoever listens on port 0 or
+# connects somewhere could be given one of those between its choice and the moment when the gateway listens.
+_PORTS = range(20_000, 32_000)
+_PORTS_TRIED = 50
 
 # What Hermes 0.19 logs when the platform will not come up though the gateway lives on (GatewayRunner.start).
 _HOPELESS = ("No adapter could be created", "✗ agui failed to connect")
@@ -218,6 +224,11 @@ class Gateway:
         """Everything the process has printed so far."""
         return self.log_path.read_text("utf-8", "replace") if self.log_path.exists() else ""
 
+    def agent_log_text(self) -> str:
+        """What Hermes has logged from INFO on, whatever it prints."""
+        path = self.home / "logs" / "agent.log"
+        return path.read_text("utf-8", "replace") if path.exists() else ""
+
     def config(self) -> dict[str, Any]:
         """The `config.yaml` that `start` writes."""
         # Nothing here may look up a host or install anything: the demo and the tests run offline.
@@ -287,7 +298,7 @@ class Gateway:
 
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS
-        while not _answers_200(self._ready_url):
+        while not self._ready():
             if self._aborted.is_set():
                 raise GatewayError("The start of the gateway was given up.")
             if not self.running:
@@ -299,6 +310,11 @@ class Gateway:
                     f"The gateway was not ready at {self._ready_url} within {START_SECONDS:g} s.{self._log_tail()}"
                 )
             self._aborted.wait(_POLL_SECONDS)
+
+    def _ready(self) -> bool:
+        """Whether it is this gateway that answers: somebody else may have got its port since that was chosen."""
+        assert self._process is not None
+        return _answers_200(self._ready_url) and _listens(self._process.pid, urlsplit(self._ready_url).port)
 
     def _log_now(self) -> str:
         """The log since the last start."""
@@ -335,17 +351,19 @@ def free_port(preferred: int = 0, tries: int = 1) -> int:
     Raises:
         OSError: none of them is free.
     """
-    for port in range(preferred, preferred + tries):
+    # Not the module's own generator: processes that have seeded it alike would all try the same ports.
+    any_ports = random.SystemRandom().sample(_PORTS, _PORTS_TRIED)
+    trouble = OSError("no port to try")
+    for port in range(preferred, preferred + tries) if preferred else any_ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
-            except OSError:
-                if port == preferred + tries - 1:
-                    raise
+            except OSError as error:
+                trouble = error
             else:
-                return int(probe.getsockname()[1])
-    raise OSError("no port to try")
+                return port
+    raise trouble
 
 
 def _answers_200(url: str) -> bool:
@@ -360,10 +378,23 @@ def _answers_200(url: str) -> bool:
         connection.close()
 
 
-def _descendants(pid: int) -> list[Any]:
-    """Processes (`psutil.Process`) that `pid` has started, in sessions of their own too: Hermes's tools make such."""
+def _listens(pid: int, port: int | None) -> bool:
+    """Whether this process listens on the port; True where the system does not tell."""
     # A dependency of Hermes, not of this package; without Hermes there is no gateway to look at.
     import psutil  # type: ignore[import-untyped,unused-ignore]
+
+    try:
+        found = psutil.Process(pid).net_connections("tcp")
+    except psutil.AccessDenied:
+        return True
+    except psutil.Error:
+        return False
+    return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in found)
+
+
+def _descendants(pid: int) -> list[Any]:
+    """Processes (`psutil.Process`) that `pid` has started, in sessions of their own too: Hermes's tools make such."""
+    import psutil
 
     try:
         children: list[Any] = psutil.Process(pid).children(recursive=True)

@@ -36,7 +36,7 @@ async def frames(reader: Reader, wire: Wire) -> AsyncGenerator[bytes, None]:
                 if made:
                     yield b"".join(made)
         if not wire.done:
-            yield b"".join(wire.feed(reader.end))
+            yield b"".join(wire.feed(reader.turn.end))
     except Exception:
         logger.exception("agui: a stream failed")
         if made := wire.fail(AguiError(500, "internal", INTERNAL)):
