@@ -121,6 +121,7 @@ class Archive:
         times = {row.id: row.timestamp for row in left}
         self.store.end_turn(turn_id, session, "lost", paired.ids, list(times), times=times)
         self.store.place_files(turn_id, max(times, default=known))
+        self.sessions.count_again(session)
 
     async def reload(self, thread: Thread) -> None:
         """The thread's session was changed, by a switch or by another chat that stands on it: look again."""
@@ -256,7 +257,6 @@ class Archive:
             facts = {row_id: as_json(fact) for row_id, fact in paired.facts.items()}
             times = {row.id: row.timestamp for row in own}
             self.store.end_turn(turn.id, session, outcome, paired.ids, list(times), times=times, facts=facts)
-            self.sessions.count_again(session)
             if not any(row.role == "user" for row in own) and not turn.unsolicited:
                 # A command, or a refusal: Hermes's history has nothing of it, and a person saw it.
                 before = next((row.id for row in own), 0) - 1 if own else thread.last_row
@@ -267,6 +267,7 @@ class Archive:
                 self.store.add_beside(f"{turn.id}-{number}", thread.chat_id, session, after, [message])
             thread.last_row = max(thread.last_row, self.sessions.last_row(session))
             self.store.place_files(turn.id, max((row.id for row in own), default=thread.last_row))
+            self.sessions.count_again(session)
             if turn.commands or sum(row.role == "user" for row in own) > 1:
                 # A command may have changed the history, text may have been steered too late: the client is told.
                 thread.last_id = None
@@ -348,12 +349,13 @@ class Archive:
             "created": record.created or info.get("started_at") or 0.0,
             "updated": record.updated or info.get("started_at") or 0.0,
             "archived": record.archived,
-            "messages": self.sessions.count(session, self._sent),
+            "messages": self.sessions.count(session, lambda rows: self._count(record, session, rows)),
         }
 
-    def _sent(self, rows: Sequence[Row]) -> set[int]:
-        """Those of a session's rows that hold what a client said."""
-        return sent_rows(rows, self.store.remembered(sorted({row.session_id for row in rows})))
+    def _count(self, record: ThreadRecord, session: str, rows: Sequence[Row]) -> int:
+        """How many messages the history shows, beside reasoning and activities."""
+        thread = Thread(Principal(record.principal), record.thread_id, record.chat_id)
+        return len(without_reasoning(self._messages(thread, session, rows)))
 
     async def known(self, thread: Thread) -> bool:
         """Whether the thread has ever been used, in this process or before."""
@@ -508,6 +510,7 @@ class Archive:
             self.store.hide_files(thread.chat_id, row.id)
         if place is not None:
             self.store.forget_turns_beside([turn_id for turn_id, _, _ in beside[place:]])
+        self.sessions.count_again(session)
         thread.last_row, thread.last_id = self.sessions.last_row(session), None
         return undone, given[: next((n for n, message in enumerate(given) if message["id"] == message_id), 0)]
 
@@ -565,6 +568,7 @@ class Archive:
             if mirror is not None:
                 after = mirror.id - 1
             self.store.add_late(thread.chat_id, message_id, after, text)
+            self.sessions.count_again(session)
             thread.seen = True
             if thread.current is None:
                 thread.last_id, thread.last_row = message_id, newest

@@ -6,18 +6,17 @@ that Hermes's own commands use, followed by the eviction of the cached agent, as
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gateway.session import SessionSource
 
-from ..history import Row, visible
+from ..history import Row
 from .redaction import hide, redact_lines
 from .versions import session_id_of
 
@@ -67,15 +66,18 @@ class Sessions:
             logger.debug("lineage unreadable", exc_info=True)
             return [session_id]
 
-    def rows(self, session_id: str, after: int = 0) -> list[Row]:
-        """The rows of a session and its lineage, behind row ``after``, with those that a rewind has taken back."""
+    def rows(self, session_id: str, after: int = 0, *, whole: bool = False) -> list[Row]:
+        """The rows of a session and its lineage, behind row ``after``, with those that a rewind has taken back.
+
+        ``whole``: as Hermes keeps them, with tags and secrets; to look for those is what takes the time.
+        """
         if not session_id or self._db is None:
             return []
         found: list[Row] = []
         for one in self.lineage(session_id):
             for row in self._db.get_messages(one, include_inactive=True):
                 if row["id"] > after and row["role"] in ("user", "assistant", "tool"):
-                    found.append(self._seen(_row(row)))
+                    found.append(_row(row) if whole else self._seen(_row(row)))
         return found
 
     def _seen(self, row: Row) -> Row:
@@ -136,42 +138,27 @@ class Sessions:
         """Session key → session, for those of these keys that have one."""
         return {key: session for key in keys if (session := self.session_id(key))}
 
-    @functools.cached_property
-    def _compacts(self) -> bool:
-        """Whether this Hermes marks what compaction put away; before 0.18 it has no in-place compaction."""
-        with self._db._lock:
-            columns = self._db._conn.execute("PRAGMA table_info(messages)").fetchall()
-        return any(column[1] == "compacted" for column in columns)
+    def count(self, session_id: str, shown: Callable[[Sequence[Row]], int]) -> int:
+        """How many messages a person sees of a session; it is read for that once for each change.
 
-    def count(self, session_id: str, sent: Callable[[Sequence[Row]], Collection[int]] = lambda rows: ()) -> int:
-        """How many messages a person sees of a session. One that was compacted is read for it, once for each change.
-
-        ``sent``: those of its rows that hold what a client said (``history.sent_rows``), whatever they look like.
+        ``shown``: how many these rows are, with secrets in them: it may count them and nothing else.
         """
         if not session_id or self._db is None:
-            return 0
-        compacted = "SUM(compacted)" if self._compacts else "0"
-        shown = "active = 1 OR compacted = 1" if self._compacts else "active = 1"
-        sql = (
-            f"SELECT COUNT(*), MAX(id), SUM(active), {compacted}, SUM({shown}) FROM messages"
-            " WHERE session_id = ? AND role IN ('user', 'assistant', 'tool')"
-        )
+            return shown(())
+        sql = "SELECT COUNT(*), MAX(id), SUM(active) FROM messages WHERE session_id = ?"
         lineage = self.lineage(session_id)
         with self._db._lock:
             looks = tuple(tuple(self._db._conn.execute(sql, (one,)).fetchone()) for one in lineage)
-        if len(lineage) < 2 and not looks[0][3]:
-            return int(looks[0][4] or 0)
         before, count = self._counts.get(session_id, ((), 0))
         if before != looks:
-            rows = self.rows(session_id)
-            count = len(visible(rows, sent(rows)))
+            count = shown(self.rows(session_id, whole=True))
             self._counts[session_id] = looks, count
             if len(self._counts) > _COUNTS_KEPT:
                 self._counts.pop(next(iter(self._counts)), None)
         return count
 
     def count_again(self, session_id: str) -> None:
-        """More is known of who said what in a session than when it was counted."""
+        """More is known of a session, or said beside it, than when it was counted."""
         self._counts.pop(session_id, None)
 
     def shared(self, session_key: str, session_id: str) -> bool:
