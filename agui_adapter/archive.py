@@ -44,6 +44,7 @@ logger = logging.getLogger("hermes_agui")
 T = TypeVar("T")
 
 _ALL = View()
+_TOGETHER = 1.0  # seconds that threads of stateless requests wait for others, to go with them
 
 
 class Archive:
@@ -65,10 +66,12 @@ class Archive:
         self.files: Files | None = None  # what the agent sent, and what users sent inline
         self.keeps_stateless = False  # sessions of stateless requests are put aside, not deleted
         self.reserved = True  # the member `hermes` of the shared state is the server's
+        self._going: list[Thread] = []  # of stateless requests that are over
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agui-archive")
 
     def close(self) -> None:
-        """Finish what was handed over, then close the store."""
+        """Finish what was handed over, then close the store. Blocks."""
+        self._put_away_gone()
         self._worker.shutdown(wait=True)
         self.store.close()
 
@@ -427,7 +430,7 @@ class Archive:
         """Delete the thread here and its session in Hermes."""
 
         def work() -> None:
-            self.sessions.put_away(self.key_of(thread), keep=False)
+            self.sessions.put_away([self.key_of(thread)], keep=False)
             self._erase(thread.chat_id)
             self.store.wipe()
 
@@ -442,8 +445,7 @@ class Archive:
         """Forget what is left of a principal once its threads are deleted."""
 
         def work() -> None:
-            for key in self.store.hidden_of(principal):
-                self.sessions.put_away(key, keep=False)
+            self.sessions.put_away(self.store.hidden_of(principal), keep=False)
             for chat_id in self.store.chats_of(principal):
                 self._erase(chat_id)
             self.store.wipe()
@@ -461,24 +463,29 @@ class Archive:
             self.store.wipe()
 
     def put_away(self, thread: Thread) -> None:
-        """The turn of a stateless request is over: its thread and session go. Returns at once.
+        """The turn of a stateless request is over: its thread and session go, within a second or so. On the loop.
 
-        What the agent sent in it stays, for as long as any file does.
+        Not at once: its answer is on its way, and Hermes writes its whole index of sessions however many go. What the
+        agent sent in it stays, for as long as any file does.
         """
-        self.later(lambda: self._put_away(thread.chat_id, self.key_of(thread)))
+        if not self._going:
+            asyncio.get_running_loop().call_later(_TOGETHER, self._put_away_gone)
+        self._going.append(thread)
+
+    def _put_away_gone(self) -> None:
+        going, self._going = self._going, []
+        if going:
+            self.later(lambda: self.put_away_now([(thread.chat_id, self.key_of(thread)) for thread in going]))
 
     def put_away_lost(self) -> None:
         """The same for those that an earlier process did not come to. Blocks."""
-        for chat_id, key in self.store.passing():
-            self._put_away(chat_id, key)
+        self.put_away_now(self.store.passing())
 
-    def put_away_now(self, chat_id: str, key: str) -> None:
-        """The same for any thread that nothing names any more. Blocks."""
-        self._put_away(chat_id, key)
-
-    def _put_away(self, chat_id: str, key: str) -> None:
-        self.sessions.put_away(key, keep=self.keeps_stateless)
-        self.store.delete_thread(chat_id)
+    def put_away_now(self, gone: Sequence[tuple[str, str]]) -> None:
+        """The same for any threads that nothing names any more: their chat ids and session keys. Blocks."""
+        self.sessions.put_away([key for _, key in gone], keep=self.keeps_stateless)
+        for chat_id, _ in gone:
+            self.store.delete_thread(chat_id)
 
     # -- rewind and seed ------------------------------------------------------------------------------------
 

@@ -197,6 +197,7 @@ class Door:
         assert adapter.settings is not None
         await wait_ready(adapter, adapter.settings.start_wait_seconds)
         messages = list(ask.messages) or [{"id": new_id("user"), "role": "user", "content": ask.text}]
+        await self._gone(principal, thread_id)
         thread = self._thread(principal, thread_id, passing=ask.one_shot and not hidden)
         thread.hidden = hidden
         await adapter.archive.load(thread)
@@ -240,6 +241,12 @@ class Door:
                 adapter.one_shot(turn)
             await adapter.submit(turn)
         return Reader(turn, position)
+
+    async def _gone(self, principal: Principal, thread_id: str | None) -> None:
+        """Wait while a stateless request of that thread has its answer and Hermes is not through with it."""
+        known = self._adapter.threads.find(principal, thread_id) if thread_id is not None else None
+        if known is not None and known.passing and known.current is not None and known.current.log.closed:
+            await known.current.done.wait()
 
     def _thread(self, principal: Principal, thread_id: str | None, *, passing: bool) -> Thread:
         threads = self._adapter.threads

@@ -205,7 +205,7 @@ class Turn:
     def leave(self) -> None:
         """A reader goes; the last one is told of while the turn runs. On the loop."""
         self.readers -= 1
-        if self.readers == 0 and self.on_unread is not None and not self.done.is_set():
+        if self.readers == 0 and self.on_unread is not None and not self.log.closed:
             self.on_unread(self)
 
     def begin_run(self, start: int, run_id: str, peer: Peer = MODERN, base: Sequence[dict[str, Any]] = ()) -> Segment:
@@ -268,9 +268,9 @@ class Turn:
         return list(calls)
 
     def finish(self, outcome: Outcome, code: str = "", message: str = "") -> None:
-        """End the log (once; later calls do nothing) and free the thread. On the loop."""
-        if self.log.append(TurnFinished(outcome, code, message)):
-            self.finished_at = time.monotonic()
+        """End the log, unless it has ended before (``Tap.tell_end``), and free the thread. On the loop."""
+        self.log.append(TurnFinished(outcome, code, message))
+        self.finished_at = self.finished_at or time.monotonic()
         self.done.set()
 
 

@@ -35,6 +35,7 @@ from .stream import (
     ToolCall,
     ToolCallChunk,
     ToolResult,
+    TurnFinished,
     Usage,
 )
 from .tags import Hold
@@ -177,6 +178,20 @@ class Tap:
         with self._lock:
             self.open_turns = 0
             self.completed, self.interrupted = completed, interrupted
+
+    def tell_end(self) -> None:
+        """A plain answer to a stateless request is whole: its log ends here (``on_session_end``), before Hermes has done
+        its own bookkeeping of a session that goes with the answer.
+
+        For one agent turn that ended in order with a text and called nothing: nothing can follow that its caller reads.
+        """
+        with self._lock:
+            turn, said = self.turn, self._finals[-1:]
+            plain = self.agent_turns == 1 and not turn.thread.call_ids and not turn.media and any(map(str.strip, said))
+            ended = self.completed and not self.interrupted and self.failure is None and not turn.stopping
+            if self._live and turn.thread.passing and plain and ended:
+                self._append(TurnFinished("success"))
+                self._live = False
 
     def stop(self) -> None:
         """Nothing more will be written; every call that was announced gets its result first."""

@@ -178,17 +178,17 @@ class Sessions:
         if archived is not None:
             self._db.set_session_archived(session_id, archived)
 
-    def put_away(self, session_key: str, *, keep: bool) -> None:
-        """The key is used no more: forget it, and delete its session; ``keep``: end it, in no list from now on.
-
-        As Hermes itself drops a key (gateway/session.py, prune_old_entries): it lists all keys at each save.
+    def put_away(self, session_keys: Collection[str], *, keep: bool) -> None:
+        """The keys are used no more: forget them, and delete their sessions; ``keep``: end these, in no list from now
+        on. As Hermes itself drops keys (gateway/session.py, prune_old_entries): it lists all keys at each save.
         """
-        session_id = self.session_id(session_key)
-        self.evict(session_key)
+        gone = [one for key in session_keys if self._db is not None for one in self.lineage(self.session_id(key))]
+        for key in session_keys:
+            self.evict(key)
         with self._store._lock:
-            if self._store._entries.pop(session_key, None) is not None:
+            if [key for key in session_keys if self._store._entries.pop(key, None) is not None]:
                 self._store._save()
-        for one in self.lineage(session_id) if self._db is not None else ():
+        for one in gone:
             if keep:
                 self._db.end_session(one, "agui_stateless")
                 self._db.set_session_archived(one, True)

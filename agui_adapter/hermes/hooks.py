@@ -95,6 +95,7 @@ class _Attachment:
     stale: frozenset[threading.Thread] = frozenset()  # threads of earlier requests: what they still bring is not ours
     state_names: list[str] = field(default_factory=list)  # the state tools that the agent has been given
     facts: Facts | None = None  # what is told in the shared state, if the operator lets it
+    text_alone: bool = False  # its answer is there, and the gateway will send no file with it
     take_back: Callable[[], None] | None = None  # undoes what the client asked of this turn's agent
 
     # -- callbacks on the agent (per-request thread: delta, reason; worker thread: the rest) ----------------
@@ -459,6 +460,7 @@ def _post_tool_call(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
 def _post_llm_call(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
     text = text_of(kwargs.get("assistant_response"))
     attachment.tap.final(text)
+    attachment.text_alone = not media.sends_files(text)
     for path in media.tagged_files(text):
         attachment.tap.notice("attachment_failed", files.refusal(path, "it is not there, or may not be sent"))
 
@@ -470,6 +472,8 @@ def _on_session_end(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
     if attachment.facts is not None:
         attachment.facts.end()
     attachment.detach()
+    if attachment.text_alone:
+        attachment.tap.tell_end()
 
 
 _HOOKS: dict[str, Callable[[_Attachment, dict[str, Any]], None]] = {

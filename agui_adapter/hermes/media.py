@@ -206,6 +206,13 @@ def tagged_files(text: str) -> list[str]:
     return refused + [found["path"] for found in _ALONE.finditer(_unprotected(cleaned))]
 
 
+def sends_files(text: str) -> bool:
+    """Whether the gateway may send files with this answer: tagged ones, pictures by address, paths that exist
+    (base.py, _process_message_background). Looks at the disk."""
+    found = (BasePlatformAdapter.extract_media, BasePlatformAdapter.extract_images, BasePlatformAdapter.extract_local_files)
+    return "media:" in text.lower() or "[[" in text or any(extract(text)[0] for extract in found)
+
+
 def without_tags(text: str, sent: Callable[[str], bool] = lambda path: False) -> str:
     """The text as a person sees it: without the ``MEDIA:`` tags and directives that Hermes takes out.
 

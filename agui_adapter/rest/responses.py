@@ -253,8 +253,7 @@ class Responses:
         stored, archive = self._stored, self._adapter.archive
 
         def work() -> None:
-            for chat_id, key in stored.prune():
-                archive.put_away_now(chat_id, key)
+            archive.put_away_now(stored.prune())
 
         archive.later(work)
 
@@ -330,8 +329,7 @@ class Responses:
         stored, archive = self._stored, self._adapter.archive
 
         def work() -> None:
-            for chat_id, key in stored.delete(record):
-                archive.put_away_now(chat_id, key)
+            archive.put_away_now(stored.delete(record))
 
         await archive.run(work)
         return reply({"id": record.response_id, "object": "response", "deleted": True})

@@ -56,6 +56,22 @@ def register(ctx):
         ctx.register_tool(name=name, toolset="probe", schema=schema, handler=handler)
 """
 
+# A hook of the gateway's own: behind an agent's turn whose answer has "HOLD" in it, what the gateway still does for the
+# turn waits as long as the file `hold` is there. A file `held` says that it waits.
+HOLD = """
+import asyncio
+from pathlib import Path
+
+from hermes_cli.config import get_hermes_home
+
+
+async def handle(event_type, context):
+    hold = Path(get_hermes_home()) / "hold"
+    while "HOLD" in context.get("response", "") and hold.exists():
+        hold.with_name("held").touch()
+        await asyncio.sleep(0.02)
+"""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in this directory is an end-to-end test and needs Hermes."""
@@ -84,6 +100,10 @@ def gateway(model: GatedModel) -> Iterator[Gateway]:
         config={"plugins": {"enabled": ["agui", "probe"]}, "tools": {"tool_search": {"enabled": "on"}}},
     )
     write_plugin(shared.home, "probe", PROBE)
+    hook = shared.home / "hooks" / "hold"
+    hook.mkdir(parents=True)
+    (hook / "HOOK.yaml").write_text("name: hold\nevents: [agent:end]\n", "utf-8")
+    (hook / "handler.py").write_text(HOLD, "utf-8")
     with shared as running:
         yield running
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -83,8 +85,8 @@ class TestPlain:
         sql = "SELECT COUNT(*) FROM messages WHERE content LIKE ?"
         wait_until(lambda: query(gateway, sql, f"%{mark}%")[0][0] == 0, "its session is gone")
         assert httpx.get(f"{gateway.url}/agui/threads").json()["total"] == before
-        entries = json.loads((gateway.home / "sessions" / "sessions.json").read_text())
-        assert not [key for key in entries if ".once-" in key]
+        index = gateway.home / "sessions" / "sessions.json"
+        wait_until(lambda: ".once-" not in index.read_text(), "its key is gone")
 
     def test_text_is_no_command(self, client: OpenAI, model: GatedModel) -> None:
         mark = unique("yolo")
@@ -260,6 +262,52 @@ class TestNobodyIsThere:
         sql = "SELECT COUNT(*) FROM messages WHERE content LIKE ?"
         wait_until(lambda: query(gateway, sql, f"%{gate}%")[0][0] == 0, "its turn was stopped and is gone")
         model.open_gate(gate)
+
+
+class TestTheEnd:
+    """An answer to a stateless request comes when the agent is through, whatever the gateway still writes of it."""
+
+    @pytest.fixture
+    def hold(self, gateway: Gateway) -> Iterator[Path]:
+        """The gateway holds the end of turns that say HOLD until this file is gone; `held` beside it: it does."""
+        made, held = gateway.home / "hold", gateway.home / "held"
+        held.unlink(missing_ok=True)
+        made.touch()
+        yield made
+        made.unlink(missing_ok=True)
+
+    def test_a_plain_answer_is_there(self, client: OpenAI, gateway: Gateway, hold: Path) -> None:
+        made = ask(client, script({"text": "HOLD on"}))
+        assert (made.choices[0].message.content, made.choices[0].finish_reason) == ("HOLD on", "stop")
+        with ask(client, script({"text": "HOLD it"}), stream=True) as stream:
+            assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "HOLD it"
+        wait_until(hold.with_name("held").exists, "the gateway holds both")
+        hold.unlink()
+        index = gateway.home / "sessions" / "sessions.json"
+        wait_until(lambda: ".once-" not in index.read_text(), "what they leave goes behind it")
+        assert ask(client, "And then?").choices[0].message.content
+
+    def test_one_that_sends_a_file_waits_for_it(self, client: OpenAI, gateway: Gateway, hold: Path) -> None:
+        path = gateway.home / "workspace" / f"{unique('held')}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("what it sends", "utf-8")
+        self.waits(client, hold, script({"text": f"HOLD this\nMEDIA:{path}"}), path.name)
+
+    def test_one_of_a_session_waits_for_its_history(self, client: OpenAI, hold: Path) -> None:
+        named = {"X-Hermes-Session-Id": unique("session")}
+        self.waits(client, hold, script({"text": "HOLD this"}), "HOLD this", extra_headers=named)
+        assert ask(client, "And then?", extra_headers=named).choices[0].message.content
+
+    def test_one_that_used_tools_waits(self, client: OpenAI, hold: Path) -> None:
+        self.waits(client, hold, script({"tools": [call("todo", {"todos": []})]}, {"text": "HOLD this"}), "HOLD this")
+
+    def waits(self, client: OpenAI, hold: Path, said: str, answer: str, **more: Any) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(ask, client, said, **more)
+            wait_until(hold.with_name("held").exists, "the gateway holds it")
+            assert not asked.done()
+            hold.unlink()
+            assert answer in asked.result(DEADLINE).choices[0].message.content
 
 
 class TestSessions:

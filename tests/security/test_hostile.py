@@ -102,12 +102,12 @@ async def test_stored_responses_go_with_all_else_of_a_caller(tmp_path: Path, mon
         adapter.script = HELLO
         made = (await client.post("/v1/responses", json={"input": "Hi"})).json()["id"]
         key = (await adapter.archive.run(lambda: adapter.archive.store.hidden_of("local")))[0]
-        put_away: list[tuple[str, bool]] = []
-        monkeypatch.setattr(adapter.archive.sessions, "put_away", lambda key, *, keep: put_away.append((key, keep)))
+        put_away: list[tuple[list[str], bool]] = []
+        monkeypatch.setattr(adapter.archive.sessions, "put_away", lambda keys, *, keep: put_away.append((keys, keep)))
         for thread in list(adapter.threads):  # as a restart, or the sweep, leaves them
             adapter.threads.drop(thread)
         assert (await client.delete("/agui/threads?all=1")).status_code == 200
-        assert put_away == [(key, False)]
+        assert put_away == [([key], False)]
         assert (await client.get(f"/v1/responses/{made}")).status_code == 404
 
 
