@@ -16,7 +16,7 @@ import orjson
 from ag_ui.core import TokenUsage, aggregate_token_usage
 
 from . import attachments
-from .encode import Deltas, agui_deltas, clean, dumps, frame
+from .encode import Deltas, agui_deltas, clean, dumps, frame, numbered
 from .interrupts import in_words, interrupt, interrupts
 from .peers import MODERN, PROTOCOL_VERSION, Peer, readable
 from .reasoning import Glimpse
@@ -193,18 +193,34 @@ class AguiStream:
         """The frames of one event; none after the end."""
         if self.done:
             return []
-        if isinstance(event, MessageChunk) and self._text is not None:  # the hot path
-            if not event.text:
-                return []
-            self._text.text.append(event.text)
-            sent = self._text_deltas.frame(event.text)
-            return [sent] if sent else []
         handler = _HANDLERS.get(type(event))
         if handler is None:
             return []
         self._out = []
         handler(self, event)
         return self._out
+
+    def number(
+        self,
+        into: list[bytes],
+        events: Sequence[StreamEvent | str],
+        positions: Sequence[int],
+        turn: bytes,
+        before: int,
+    ) -> None:
+        """Add the frames of these events, each with its id (``encode.numbered``): they end at these positions of a
+        turn's log (``log.Batch``), and the reader stood at ``before``."""
+        for position, event in zip(positions, events, strict=True):
+            if isinstance(event, str):  # the hot path
+                if self._text is None or not event or self.done:
+                    into += numbered(self.feed(MessageChunk(event)), turn, before, position)
+                else:
+                    self._text.text.append(event)
+                    if sent := self._text_deltas.numbered(turn, position, event):
+                        into.append(sent)
+            else:
+                into += numbered(self.feed(event), turn, before, position)
+            before = position
 
     def feed_past_parks(self, event: StreamEvent) -> None:
         """For a reader of a whole turn: its runs end where it parks, the messages go on."""

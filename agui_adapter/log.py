@@ -32,28 +32,42 @@ _FRESH = 512  # the newest events are never merged: live readers stand there
 _WHOLE = 8  # the newest events are never shortened: live readers have not read them yet
 # Between two looks of a reader: of a stream whose events are less than `_SOON` apart it takes what has gathered, so
 # that the writer's thread does not hand the interpreter over for every delta. Slower ones (below 250 a second) never
-# notice; on a screen of 60 frames a second nobody does.
+# notice, nor does anybody on a screen of 60 frames a second.
 _SOON = 0.004  # seconds
-_BREATH = 0.008
+_BREATH = 0.016
 _GATHERED = 128  # events that it does not wait beyond
 _SHORT = (2_000, 200)  # characters that a result keeps once the log has to shrink, and once that is not enough
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Events in order, each with its position; ``closed`` says that nothing follows them.
+    """Events in order; ``positions[i]`` is where ``found[i]`` ends; ``closed`` says that nothing follows them.
+
+    A delta of text is kept, and found, as that text alone: there are thousands.
 
     ``gap``: the reader's position lay inside events that were merged since, so the first event repeats text it
     has: it must start over from a snapshot.
     """
 
-    events: list[tuple[int, StreamEvent]]
+    positions: list[int]
+    found: list[StreamEvent | str]
     closed: bool
     gap: bool
 
+    @property
+    def events(self) -> list[tuple[int, StreamEvent]]:
+        """The same as events, each with its position."""
+        return list(zip(self.positions, map(_whole, self.found), strict=True))
 
-def _size(event: StreamEvent) -> int:
-    if isinstance(event, (MessageChunk, ReasoningChunk)):
+
+def _whole(kept: StreamEvent | str) -> StreamEvent:
+    return MessageChunk(kept) if isinstance(kept, str) else kept
+
+
+def _size(event: StreamEvent | str) -> int:
+    if isinstance(event, str):
+        return len(event) + _OVERHEAD
+    if isinstance(event, ReasoningChunk):
         return len(event.text) + _OVERHEAD
     size = _OVERHEAD + (event.size if isinstance(event, StateChanged) else 0)
     if isinstance(event, SubagentProgress):  # steps are shared with the event before it, but for the newest
@@ -72,7 +86,7 @@ class EventLog:
         self._loop = loop
         self._limit = limit_bytes
         self._lock = threading.Lock()
-        self._events: list[StreamEvent] = []
+        self._events: list[StreamEvent | str] = []
         self._ends: list[int] = []  # _ends[i]: the position that event i ends at
         self._last = 0
         self._bytes = 0
@@ -105,50 +119,75 @@ class EventLog:
 
     def append(self, event: StreamEvent) -> int:
         """Add an event; any thread. Its position, or 0, and nothing added, once the log is closed (late writers)."""
+        if isinstance(event, MessageChunk):
+            return self.append_text(event.text)
+        with self._lock:
+            if self._closed:
+                return 0
+            if isinstance(event, Commentary):
+                self.first_text_at = self.first_text_at or time.monotonic()
+            elif isinstance(event, TurnFinished):
+                self._closed = True
+                if self._wake_from < math.inf:  # who waits for more than one gets what there is
+                    self._wake_from = self._last + 1
+            position = self._last = self._last + 1
+            self._events.append(event)
+            self._ends.append(position)
+            wakes = self._added(_size(event))
+        if wakes:
+            self._tell()
+        return position
+
+    def append_text(self, text: str) -> int:
+        """Add a ``MessageChunk`` of this text, as ``append`` does. The hot path."""
         self._lock.acquire()  # `with` costs three times as much, for each delta
         try:
             if self._closed:
                 return 0
             position = self._last = self._last + 1
-            self._events.append(event)
+            self._events.append(text)
             self._ends.append(position)
-            if isinstance(event, MessageChunk):  # the hot path
-                self._bytes += len(event.text) + _OVERHEAD
-                if not self.first_text_at:
-                    self.first_text_at = time.monotonic()
-            else:
-                self._bytes += _size(event)
-                if isinstance(event, Commentary):
-                    self.first_text_at = self.first_text_at or time.monotonic()
-                elif isinstance(event, TurnFinished):
-                    self._closed = True
-                    if self._wake_from < math.inf:  # who waits for more than one gets what there is
-                        self._wake_from = position
-            if self._bytes > self._limit:
-                self._shrink()
-            if position < self._wake_from:
+            self._bytes += len(text) + _OVERHEAD
+            if position < self._wake_from and self._bytes <= self._limit and self.first_text_at:
                 return position
-            self._wake_from = math.inf
+            self.first_text_at = self.first_text_at or time.monotonic()
+            wakes = self._added(0)
         finally:
             self._lock.release()
+        if wakes:
+            self._tell()
+        return position
+
+    def _added(self, size: int) -> bool:
+        """Under the lock, behind the new event: whether readers wait for it."""
+        self._bytes += size
+        if self._bytes > self._limit:
+            self._shrink()
+        if self._last < self._wake_from:
+            return False
+        self._wake_from = math.inf
+        return True
+
+    def _tell(self) -> None:
         with suppress(RuntimeError):  # the loop is gone: so are the readers
             self._loop.call_soon_threadsafe(self._wake)
-        return position
 
     def take(self, after: int = 0, limit: int = 4096) -> Batch:
         """What stands behind position ``after``, at most ``limit`` events; any thread, never waits."""
         with self._lock:
             first = bisect_right(self._ends, after)
             gap = 0 < after < self._last and first < len(self._ends) and self._starts(first) < after
-            events = list(zip(self._ends[first : first + limit], self._events[first : first + limit], strict=True))
-            return Batch(events, self._closed and first + len(events) >= len(self._events), gap)
+            last = first + limit
+            return Batch(
+                self._ends[first:last], self._events[first:last], self._closed and last >= len(self._events), gap
+            )
 
     def events(self, after: int = 0, until: int | None = None) -> list[StreamEvent]:
         """The events that end behind ``after`` and not behind ``until``; all by default."""
         with self._lock:
             first = bisect_right(self._ends, after)
             last = len(self._ends) if until is None else bisect_right(self._ends, until)
-            return self._events[first:last]
+            return list(map(_whole, self._events[first:last]))
 
     async def read(self, after: int = 0, limit: int = 4096) -> Batch:
         """As ``take``, but waits for at least one event or the end. On the log's loop.
@@ -162,7 +201,7 @@ class EventLog:
             waited = True
             if breath > 0 and self._last > after:
                 self._read_at = self._loop.time()
-                self._fast = self._last - after > 1
+                self._fast = self._last - after >= _BREATH / _SOON
         return self.take(after, limit)
 
     async def _news(self, after: int, breath: float) -> None:
@@ -194,13 +233,12 @@ class EventLog:
     def _shrink(self) -> None:
         """Under the lock. Merge old deltas, then shorten results; text and arguments stay, so the limit may grow."""
         keep = max(0, len(self._events) - _FRESH)
-        events: list[StreamEvent] = []
+        events: list[StreamEvent | str] = []
         ends: list[int] = []
         texts: list[str] = []
         for event, end in zip(self._events[:keep], self._ends[:keep], strict=True):
-            kind = type(event)
-            if events and kind is type(events[-1]) and kind in (MessageChunk, ReasoningChunk):
-                texts.append(event.text)  # type: ignore[union-attr]
+            if events and type(event) is type(events[-1]) and isinstance(event, str | ReasoningChunk):
+                texts.append(event if isinstance(event, str) else event.text)
                 ends[-1] = end
                 continue
             if texts:
@@ -233,12 +271,14 @@ def _end(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-def _joined(first: StreamEvent, texts: list[str]) -> StreamEvent:
-    assert isinstance(first, (MessageChunk, ReasoningChunk))
-    return type(first)("".join([first.text, *texts]))
+def _joined(first: StreamEvent | str, texts: list[str]) -> StreamEvent | str:
+    if isinstance(first, str):
+        return "".join([first, *texts])
+    assert isinstance(first, ReasoningChunk)
+    return ReasoningChunk("".join([first.text, *texts]))
 
 
-def _shortened(event: StreamEvent, keep: int) -> StreamEvent:
+def _shortened(event: StreamEvent | str, keep: int) -> StreamEvent | str:
     if isinstance(event, (ToolResult, InnerToolResult)) and len(event.content) > keep:
         return replace(event, content=event.content[:keep], cut=event.cut + len(event.content) - keep)
     if isinstance(event, StateChanged) and event.size > keep:

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Seque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from .encode import numbered, start_id, with_id
+from .encode import start_id, with_id
 from .errors import INTERNAL, AguiError
 from .events import AguiStream
 from .history import Message
@@ -25,7 +25,7 @@ from .principal import Principal
 from .reconcile import text_of
 from .rights import COMMAND_REFUSED, check_command
 from .session import Thread, Turn
-from .stream import GatewayNotice, MessageChunk, StreamEvent
+from .stream import GatewayNotice, StreamEvent
 from .titles import with_name
 from .tools import ClientTool
 
@@ -70,9 +70,11 @@ class Run:
                 if batch.gap:
                     frames = self._resync(self._start)
                 else:
-                    for position, event in _merged(batch.events) if self._merge else batch.events:
-                        frames += numbered(stream.feed(event), turn_id, self.position, position)
-                        self.position = position
+                    positions, events = batch.positions, batch.found
+                    if self._merge:
+                        positions, events = _merged(positions, events)
+                    stream.number(frames, events, positions, turn_id, self.position)
+                    self.position = positions[-1] if positions else self.position
                 version = document.version
                 if frames:
                     chunk, frames = b"".join(frames), []
@@ -110,26 +112,29 @@ def resync(turn: Turn, stream: AguiStream, start: int) -> tuple[list[bytes], int
     return with_id(frames, b"%s.%d" % (turn.id.encode(), position)), position
 
 
-def _merged(events: list[tuple[int, StreamEvent]]) -> list[tuple[int, StreamEvent]]:
+def _merged(positions: Sequence[int], events: Sequence[StreamEvent | str]) -> tuple[list[int], list[StreamEvent | str]]:
     """Adjacent text deltas as one, at the last one's position."""
-    merged: list[tuple[int, StreamEvent]] = []
+    ends: list[int] = []
+    merged: list[StreamEvent | str] = []
     texts: list[str] = []
     last = 0
 
     def together() -> None:
         if texts:
-            merged.append((last, MessageChunk("".join(texts))))
+            ends.append(last)
+            merged.append("".join(texts))
             texts.clear()
 
-    for position, event in events:
-        if isinstance(event, MessageChunk):
-            texts.append(event.text)
+    for position, event in zip(positions, events, strict=True):
+        if isinstance(event, str):
+            texts.append(event)
             last = position
         else:
             together()
-            merged.append((position, event))
+            ends.append(position)
+            merged.append(event)
     together()
-    return merged
+    return ends, merged
 
 
 async def wait_ready(adapter: AguiAdapter, seconds: float) -> None:

@@ -180,8 +180,8 @@ class Tap:
             self.completed, self.interrupted = completed, interrupted
 
     def tell_end(self) -> None:
-        """A plain answer to a stateless request is whole: its log ends here (``on_session_end``), before Hermes has done
-        its own bookkeeping of a session that goes with the answer.
+        """A plain answer to a stateless request is whole: its log ends here (``on_session_end``), before Hermes has
+        done its own bookkeeping of a session that goes with the answer.
 
         For one agent turn that ended in order with a text and called nothing: nothing can follow that its caller reads.
         """
@@ -225,7 +225,7 @@ class Tap:
                 if not delta:
                     return
             piece.text.append(delta)
-            self.turn.log.append(MessageChunk(delta))
+            self.turn.log.append_text(delta)
         finally:
             self._lock.release()
 

@@ -22,6 +22,7 @@ from aiohttp import web
 from agui_adapter.config import load
 from agui_adapter.events import AguiStream
 from agui_adapter.hermes.redaction import hide, redact_lines
+from agui_adapter.hermes.warm import set_aside
 from agui_adapter.log import EventLog
 from agui_adapter.run import Run
 from agui_adapter.server import _SSE, Server
@@ -51,8 +52,10 @@ def produce(deltas: list[str], pace: float, sink: Callable[[str], Any], end: Cal
 class Bare:
     """The least: a queue, one wake-up of the loop for each delta, one write for each wake-up."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, frames: dict[str, bytes]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, frames: dict[str, bytes], *, batched: bool) -> None:
         self._loop = loop
+        self._batched = batched  # one wake-up for all that comes before it is heard
+        self._woken = False
         self._frames = frames
         self._waiting: deque[bytes] = deque()
         self._event = asyncio.Event()
@@ -60,7 +63,9 @@ class Bare:
 
     def push(self, text: str) -> None:
         self._waiting.append(self._frames[text])
-        self._loop.call_soon_threadsafe(self._event.set)
+        if not self._woken:
+            self._woken = self._batched
+            self._loop.call_soon_threadsafe(self._event.set)
 
     def end(self) -> None:
         self._ended = True
@@ -70,6 +75,7 @@ class Bare:
         while True:
             await self._event.wait()
             self._event.clear()
+            self._woken = False
             ended = self._ended
             waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
             if waiting:
@@ -125,8 +131,8 @@ class CpuServer:
             return await self._server.stream(request, run.chunks())
         response = web.StreamResponse(headers=_SSE)
         await response.prepare(request)
-        if writer == "bare":
-            bare = Bare(loop, self._frames)
+        if writer in ("bare", "batched"):
+            bare = Bare(loop, self._frames, batched=writer == "batched")
             self._later(partial(produce, deltas, pace, bare.push, bare.end))
             await bare.write(response)
         else:
@@ -198,6 +204,7 @@ async def main() -> None:
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
+    set_aside()  # as the gateway's warm-up ends
     print(runner.addresses[0][1], flush=True)
     await asyncio.Event().wait()
 

@@ -104,7 +104,7 @@ async def test_the_end_fences_late_writers() -> None:
     assert log.closed
     assert not log.append(MessageChunk("late")) and not log.append(TurnFinished("failed"))
     assert log.take().events == [(1, MessageChunk("a")), (2, TurnFinished())]
-    assert (await log.read(2)) == Batch([], True, False)
+    assert (await log.read(2)) == Batch([], [], True, False)
 
 
 async def test_only_one_of_many_ends_counts() -> None:

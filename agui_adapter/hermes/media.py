@@ -209,7 +209,11 @@ def tagged_files(text: str) -> list[str]:
 def sends_files(text: str) -> bool:
     """Whether the gateway may send files with this answer: tagged ones, pictures by address, paths that exist
     (base.py, _process_message_background). Looks at the disk."""
-    found = (BasePlatformAdapter.extract_media, BasePlatformAdapter.extract_images, BasePlatformAdapter.extract_local_files)
+    found = (
+        BasePlatformAdapter.extract_media,
+        BasePlatformAdapter.extract_images,
+        BasePlatformAdapter.extract_local_files,
+    )
     return "media:" in text.lower() or "[[" in text or any(extract(text)[0] for extract in found)
 
 

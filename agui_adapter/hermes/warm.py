@@ -84,11 +84,11 @@ def warm_up(runner: Any, source: Any, session_key: str) -> None:
             _softly("the stream parser", lambda: _parse_a_stream(list(getattr(agent, "tools", None) or [])))
         _softly("closing the first agent", agent.close)
     agent = None
-    _set_aside()
+    set_aside()
     logger.info("agui: warm after %.1f s", time.monotonic() - began)
 
 
-def _set_aside() -> None:
+def set_aside() -> None:
     """Keep what is loaded by now out of Python's full garbage collections, as long as the process lives.
 
     Modules, schemas and tools stay as they are: some 230,000 objects. Looking at all of them held up every stream of
