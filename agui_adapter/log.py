@@ -200,8 +200,8 @@ class EventLog:
             await self._news(after, breath)
             waited = True
             if breath > 0 and self._last > after:
-                self._read_at = self._loop.time()
                 self._fast = self._last - after >= _BREATH / _SOON
+                self._read_at = self._loop.time() if self._fast else -math.inf  # no event came at this very time
         return self.take(after, limit)
 
     async def _news(self, after: int, breath: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -95,42 +96,70 @@ async def test_deltas_that_wait_share_a_wake_up_and_a_write() -> None:
     assert len(chunks) <= 3
 
 
-async def test_a_fast_stream_does_not_wake_the_loop_for_each_delta() -> None:
-    loop = CountingLoop(asyncio.get_running_loop())
+class Timer:
+    """One of a ``ClockedLoop``."""
+
+    def __init__(self, timers: dict[Timer, Any]) -> None:
+        self._timers = timers
+
+    def cancel(self) -> None:
+        self._timers.pop(self, None)
+
+
+class ClockedLoop(CountingLoop):
+    """The same on a clock of the test's own, which only ``after`` moves."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._now = 0.0
+        self._timers: dict[Timer, tuple[float, Callable[..., None], tuple[Any, ...]]] = {}
+
+    def time(self) -> float:
+        return self._now
+
+    def call_later(self, delay: float, call: Callable[..., None], *args: Any) -> Any:
+        self.timers += 1
+        timer = Timer(self._timers)
+        self._timers[timer] = (self._now + delay, call, args)
+        return timer
+
+    async def after(self, seconds: float) -> None:
+        end = self._now + seconds
+        while True:
+            for _ in range(8):  # who was woken runs
+                await asyncio.sleep(0)
+            timer = min(self._timers, key=lambda one: self._timers[one][0], default=None)
+            if timer is None or self._timers[timer][0] > end:
+                break
+            self._now, call, args = self._timers.pop(timer)
+            call(*args)
+        self._now = end
+
+
+async def streamed(spaces: Sequence[float]) -> ClockedLoop:
+    """A turn with a delta behind each of these times, read by one reader as it comes."""
+    loop = ClockedLoop(asyncio.get_running_loop())
     turn, tap = turn_of(loop)
     reading = asyncio.create_task(read(turn))
-
-    def produce() -> None:
-        for text in TEXTS[:400]:
-            tap.text(text)
-            time.sleep(0.0002)
-
-    began = time.monotonic()
-    await asyncio.to_thread(produce)
-    seconds = time.monotonic() - began
+    for text, seconds in zip(TEXTS, spaces, strict=False):
+        await loop.after(seconds)
+        tap.text(text)
     tap.stop()
     turn.finish("success")
-    text = b"".join(await reading)
-    assert loop.wakes <= seconds / log._BREATH + 400 / log._GATHERED + 3
-    assert text.count(b'"delta"') == 400
+    await loop.after(1)
+    assert b"".join(await reading).count(b'"delta"') == len(spaces)
+    return loop
+
+
+async def test_a_fast_stream_does_not_wake_the_loop_for_each_delta() -> None:
+    spaces = [0.0002] * 400
+    loop = await streamed(spaces)
+    assert loop.wakes <= sum(spaces) / log._BREATH + 400 / log._GATHERED + 3
 
 
 async def test_a_slower_stream_pays_for_no_timers_once_it_was_fast() -> None:
-    loop = CountingLoop(asyncio.get_running_loop())
-    turn, tap = turn_of(loop)
-    reading = asyncio.create_task(read(turn))
-
-    def produce() -> None:
-        for number, text in enumerate(TEXTS[:220]):
-            tap.text(text)
-            time.sleep(0.0005 if number < 20 else log._SOON * 1.5)
-
-    await asyncio.to_thread(produce)
-    tap.stop()
-    turn.finish("success")
-    text = b"".join(await reading)
-    assert 0 < loop.timers < 50
-    assert text.count(b'"delta"') == 220
+    loop = await streamed([0.0005] * 20 + [log._SOON * 1.05] * 200)
+    assert 0 < loop.timers < 5
 
 
 async def test_two_hundred_readers_cost_the_producer_one_wake_up() -> None:
