@@ -14,6 +14,7 @@ import time
 from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from .stream import (
     Commentary,
@@ -58,6 +59,10 @@ class Batch:
     def events(self) -> list[tuple[int, StreamEvent]]:
         """The same as events, each with its position."""
         return list(zip(self.positions, map(_whole, self.found), strict=True))
+
+
+def _is_text(kept: StreamEvent | str) -> bool:
+    return isinstance(kept, str)
 
 
 def _whole(kept: StreamEvent | str) -> StreamEvent:
@@ -183,11 +188,16 @@ class EventLog:
             )
 
     def events(self, after: int = 0, until: int | None = None) -> list[StreamEvent]:
-        """The events that end behind ``after`` and not behind ``until``; all by default."""
+        """The events that end behind ``after`` and not behind ``until``, all by default, for who wants to know what
+        they come to: deltas of text that follow each other are one."""
         with self._lock:
             first = bisect_right(self._ends, after)
             last = len(self._ends) if until is None else bisect_right(self._ends, until)
-            return list(map(_whole, self._events[first:last]))
+            kept = self._events[first:last]
+        found: list[StreamEvent] = []
+        for is_text, some in groupby(kept, _is_text):
+            found += [MessageChunk("".join(map(str, some)))] if is_text else map(_whole, some)
+        return found
 
     async def read(self, after: int = 0, limit: int = 4096) -> Batch:
         """As ``take``, but waits for at least one event or the end. On the log's loop.

@@ -66,7 +66,7 @@ def tap() -> Iterator[Tap]:
 
 
 def events(tap: Tap) -> list[StreamEvent]:
-    return tap.turn.log.events()
+    return [event for _, event in tap.turn.log.take().events]
 
 
 def messages(tap: Tap) -> list[dict[str, Any]]:

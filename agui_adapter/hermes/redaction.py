@@ -3,14 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
-from collections.abc import Iterable
+import secrets
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from agent.redact import redact_sensitive_text
 
 logger = logging.getLogger("hermes_agui")
+
+_MOST = 20_000  # texts, some 3 MB
+_SHORT = 100  # characters: looking at such a text costs no more than asking whether it was looked at
+_KEY = secrets.token_bytes(16)
+
+
+class _Clean:
+    """Texts in which nothing was found, by their digests: a history is read again with each turn. Any thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, None] = {}
+
+    def __call__(self, text: str, look: Callable[[str], str]) -> str:
+        """What ``look`` makes of the text, which depends on nothing else."""
+        if len(text) < _SHORT:
+            return look(text)
+        data = text.encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(data, digest_size=16, key=_KEY).digest()
+        if digest in self._known:
+            return text
+        told = look(text)
+        if told == text:
+            self._known[digest] = None
+            while len(self._known) > _MOST:
+                self._known.pop(next(iter(self._known)), None)
+        return told
+
+
+_clean_lines, _clean_data = _Clean(), _Clean()
 
 
 def redact(text: str) -> str:
@@ -32,6 +63,10 @@ def redact_lines(text: str) -> str:
 
     Alone a line may lose more: with an address anywhere in a text, Hermes leaves `password: …` in all of it.
     """
+    return _clean_lines(text, _lines)
+
+
+def _lines(text: str) -> str:
     whole = redact(text)
     if whole == text and "\n" not in text:
         return text  # its only line was just looked at
@@ -43,6 +78,10 @@ def hide(text: str) -> str:
 
     In JSON the texts are looked at one by one, so that it stays JSON; without a secret it stays as it is.
     """
+    return _clean_data(text, _data)
+
+
+def _data(text: str) -> str:
     try:
         if text.lstrip()[:1] in ("{", "["):
             with contextlib.suppress(ValueError):

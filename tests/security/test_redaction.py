@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from agent.redact import _PREFIX_SUBSTRINGS
+from agent.redact import _PREFIX_SUBSTRINGS, redact_sensitive_text
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agui_adapter.demo.gateway import Gateway
+from agui_adapter.hermes import redaction
 from agui_adapter.hermes.redaction import hide
 from agui_adapter.hermes.redaction import redact_lines as redact
 from agui_adapter.log import EventLog
@@ -20,7 +21,7 @@ from agui_adapter.secrets_hold import _PLAIN, _SIGNS, PREFIXES, SecretsHold
 from agui_adapter.session import Principal, Thread
 from agui_adapter.stream import MessageChunk
 from agui_adapter.tap import Call, Secrets, Tap
-from tests.e2e.helpers import Chat, GatedModel, call, script, write_plugin
+from tests.e2e.helpers import Chat, GatedModel, call, script, unique, write_plugin
 
 SK, GH = "sk-proj4abcdefghijklmnop1234567890", "ghp_ABCdefghijklmnop1234567890"
 TEXTS = [
@@ -97,6 +98,26 @@ def test_json_stays_json_and_harmless_values_stay() -> None:
     assert (found["key"], found["token"], found["n"][0]) == ("ArrowDown", "x", 1)
     harmless = '{"a":  1, "b": ["x"]}'
     assert hide(harmless) == harmless and hide("plain text") == "plain text"
+
+
+def test_a_text_without_secrets_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def look(text: str, **more: bool) -> str:
+        looked.append(text)
+        return redact_sensitive_text(text, **more)
+
+    monkeypatch.setattr(redaction, "redact_sensitive_text", look)
+    monkeypatch.setattr(redaction, "_MOST", 3)
+    plain, bad = f"{unique()} " * 20, f"{unique()} {SK} " * 20
+    for function in (redact, hide):  # what one has seen says nothing about the other
+        looked.clear()
+        assert function(plain) == function(plain) == plain and len(looked) == 1
+        assert function(bad) == function(bad) and SK not in function(bad)
+        for _ in range(3):
+            function(f"{unique()} " * 20)
+        looked.clear()
+        assert function(plain) == plain and looked  # it was the oldest of three
 
 
 def test_a_tap_tells_none() -> None:
