@@ -196,7 +196,8 @@ class EventLog:
             kept = self._events[first:last]
         found: list[StreamEvent] = []
         for is_text, some in groupby(kept, _is_text):
-            found += [MessageChunk("".join(map(str, some)))] if is_text else map(_whole, some)
+            those = list(some)
+            found += [MessageChunk("".join(map(str, those)))] if is_text else map(_whole, those)
         return found
 
     async def read(self, after: int = 0, limit: int = 4096) -> Batch:

@@ -42,13 +42,16 @@ from .tags import Hold
 
 _FURTHER = "This message came too late for the answer above. It is answered next: do not send it again."
 _NO_RESULT = "[no result: the turn ended before this tool did]"
-_SPACE = re.compile(r"\s+")
 _THINK = re.compile(r"<(think|thinking|reasoning|REASONING_SCRATCHPAD)>.*?(</\1>|\Z)", re.DOTALL)
 
 
 def squash(text: str) -> str:
     """Text without white space: a recovered stream joins two pieces without any, and the final text is stripped."""
-    return _SPACE.sub("", text)
+    return "".join(text.split())
+
+
+def _same(one: str, other: str) -> bool:
+    return one == other or squash(one) == squash(other)
 
 
 def without_thinking(text: str) -> str:
@@ -261,7 +264,7 @@ class Tap:
     def commentary(self, text: str) -> None:
         """Complete text from Hermes's own events: a message of its own unless it was streamed."""
         with self._lock:
-            if self._live and text.strip() and squash(text) != squash(self._streamed()):
+            if self._live and text.strip() and not _same(text, self._streamed()):
                 self._stop_text()
                 self._stop_reasoning()
                 self.spoke = True
@@ -498,9 +501,8 @@ class Tap:
             if not self._live:
                 return
             text = self._shown(text)
-            bare = squash(text)
             for known in self._finals:
-                if bare == squash(known):
+                if _same(text, known):
                     return
                 if known.strip() and known.strip() in text:
                     before, _, after = text.partition(known.strip())
@@ -512,7 +514,7 @@ class Tap:
     def has_said(self, text: str) -> bool:
         """Whether this is a final answer that the client has."""
         with self._lock:
-            return any(squash(text) == squash(known) for known in self._finals)
+            return any(_same(text, known) for known in self._finals)
 
     def drop_uncommitted(self, kept: Sequence[str]) -> None:
         """The turn failed: text that is not in the history is void. ``kept``: what the history has of this turn."""
@@ -564,7 +566,7 @@ class Tap:
             else:
                 content = rest
         have = "".join(piece.joined() for piece in fresh)
-        if squash(content) == squash(have):
+        if _same(content, have):
             if not goes_on:
                 self._stop_text()
             return

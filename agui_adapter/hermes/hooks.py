@@ -460,7 +460,7 @@ def _post_tool_call(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
 def _post_llm_call(attachment: _Attachment, kwargs: dict[str, Any]) -> None:
     text = text_of(kwargs.get("assistant_response"))
     attachment.tap.final(text)
-    attachment.text_alone = not media.sends_files(text)
+    attachment.text_alone = attachment.tap.turn.thread.passing and not media.sends_files(text)
     for path in media.tagged_files(text):
         attachment.tap.notice("attachment_failed", files.refusal(path, "it is not there, or may not be sent"))
 
