@@ -221,6 +221,21 @@ async def test_a_run_stream_that_reaches_its_time_has_its_end(open_door: Callabl
         await until(lambda: not adapter.live_turns())
 
 
+async def test_a_turn_takes_no_place_once_its_end_is_told(open_door: Callable[..., Any]) -> None:
+    """Whoever asks again as soon as the answer is there: the gateway may still write its records of the turn."""
+    async with open_door(max_turns=1) as (adapter, url, http):
+        gate = Gate()
+        script = [MessageStart("m"), MessageChunk("Hi"), lambda turn: turn.append(TurnFinished()), gate, TurnFinished()]
+        adapter.script = script
+        asked = {"messages": [{"role": "user", "content": "Hello"}]}
+        for _ in range(3):
+            async with http.post(f"{url}/v1/chat/completions", json=asked, headers=OWNER) as response:
+                assert response.status == 200, await response.text()
+        assert len(adapter._cycles) == 3 and not adapter.live_turns()
+        gate.open()
+        await until(lambda: not adapter._cycles)
+
+
 @pytest.mark.parametrize("limit", ["stream_seconds", "stream_idle_seconds"])
 async def test_a_feed_that_reaches_its_time_ends_in_order(open_door: Callable[..., Any], limit: str) -> None:
     async with open_door(**{limit: 0.5}) as (adapter, url, http):
