@@ -415,7 +415,7 @@ class AguiAdapter(FileSender):
         return cycle is not None and cycle.idle and bool(waiting) and all(pending.beside for pending in waiting)
 
     def live_turns(self) -> list[Turn]:
-        """Turns that use a worker: their end is not told, and they neither wait for their client nor were made to hold a
+        """Turns that use a worker: their end is not told, they neither wait for their client nor were made to hold a
         question only."""
         waits, holds = self.requests.parked, self.holds_only
         return [turn for turn in self._cycles if not (turn.log.closed or waits(turn) or holds(turn))]

@@ -20,6 +20,7 @@ PACE_MS = 20.0
 MANY_MEDIAN_LIMIT = 5.0  # ms, half as many streams at 25 deltas a second as saturate the gateway
 MANY_P99_LIMIT = 15.0
 MANY_PACE_MS = 40.0
+_RUNS = 3  # of half as many; a bound is on the middle one, since a shared machine stands still now and then
 _STEP, _MOST = 8, 64  # streams; each holds one of the gateway's worker threads
 
 
@@ -53,20 +54,23 @@ def measure(rig: Rig, paced: int, unpaced: int, many: int) -> Table:
             rows.append(_row(f"{streams} at 25 deltas/s", "AG-UI", steady))
         half = max(ramp, default=2) // 2
         kind = f"{half} streams at 25 deltas/s, half of saturation"
-        steady, starting = _many(rig, half, many)
-        if steady:  # with few deltas there is no time when all go on
-            samples[f"agui {kind}"] = steady
-            rows.append(_row(kind, "AG-UI", steady))
-            rows.append(_row(f"the same {half}, while turns begin or end", "AG-UI", starting))
-        if found := samples.get(f"agui {kind}"):
-            bounds.append(Bound(f"added delay of {kind}, median", median(found), MANY_MEDIAN_LIMIT, "ms"))
-            bounds.append(Bound(f"added delay of {kind}, p99", percentile(found, 99), MANY_P99_LIMIT, "ms"))
+        runs = [_many(rig, half, many) for _ in range(_RUNS)]
+        for number, (steady, starting) in enumerate(runs, 1):
+            if steady:  # with few deltas there is no time when all go on
+                samples[f"agui {kind} {number}"] = steady
+                rows.append(_row(f"{kind}, run {number}", "AG-UI", steady))
+                rows.append(_row(f"the same {half}, while turns begin or end", "AG-UI", starting))
+        if all(steady for steady, _ in runs):
+            middle, high = (median([percentile(steady, q) for steady, _ in runs]) for q in (50, 99))
+            bounds.append(Bound(f"added delay of {kind}, median", middle, MANY_MEDIAN_LIMIT, "ms"))
+            bounds.append(Bound(f"added delay of {kind}, p99", high, MANY_P99_LIMIT, "ms"))
     finally:
         rig.stamp(False)
     note = (
         f"One stream, {paced} deltas paced and {unpaced} unpaced. Unpaced the whole gateway shares one interpreter. "
         f"Streams at 25 deltas/s are added {_STEP} at a time, until the gateway is saturated: one delta in twenty "
-        "comes later than the next one is due, or no moment is seen when all go on."
+        "comes later than the next one is due, or no moment is seen when all go on. The bounds on half of them are on "
+        f"the middle one of {_RUNS} runs."
     )
     head = ("", "door", "median ms", "p95 ms", "p99 ms", "max ms")
     return Table("Added delay, callback to client", head, rows, note, bounds, samples)
