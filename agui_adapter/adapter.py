@@ -356,6 +356,9 @@ class AguiAdapter(FileSender):
         On a task of its own: a client that leaves at this very moment must not leave a turn that nobody processes.
         """
         turn.expect()
+        cycle = self._cycles.get(turn)
+        if cycle is not None:  # from here on: a newer message that comes at this very moment waits for its end
+            cycle.submitted = True
         task = asyncio.ensure_future(self._submit(turn))
         self._keep(task)
         try:
@@ -375,23 +378,37 @@ class AguiAdapter(FileSender):
             media_urls=[one.path for one in turn.media],
             media_types=[one.mime for one in turn.media],
         )
-        accepted = self._cycles.get(turn)
-        if accepted is not None:
-            accepted.submitted = True
-        if turn.thread.shared and accepted is not None and self.bridge.taken_elsewhere(accepted.session_key):
+        cycle = self._cycles.get(turn)
+        if cycle is None:  # it was given up before it came to this: the gateway would begin a turn of its own for it
+            self.archive.untake(turn)
+            return
+        if turn.thread.shared and self.bridge.taken_elsewhere(cycle.session_key):
             turn.append(
                 GatewayNotice("session_busy", "The other chat of this session is being answered; this comes next.")
             )
+        busy = self.bridge.processing(cycle.session_key)  # something that is no turn of ours (any more)
         token = _one_shot.set(turn.one_shot or turn.inline)  # the gateway's task for the message copies the context
         try:
             await self.handle_message(event)
         except Exception as error:
             logger.exception("agui: the gateway did not take a message")
-            cycle = self._cycles.get(turn)
-            if cycle is not None:
-                self._finish(cycle, "failed", "not_accepted", redact(f"The gateway did not take the message: {error}"))
+            self._refuse(cycle, redact(f"The gateway did not take the message: {error}"))
+        else:
+            if busy and not cycle.started and not self.bridge.queued(cycle.session_key, event):
+                self._refuse(cycle, "The gateway is busy with this thread and did not take the message.")
         finally:
             _one_shot.reset(token)
+
+    def _refuse(self, cycle: Cycle, message: str) -> None:
+        """The gateway has thrown the turn's message away, or answered it without a turn (a command)."""
+        if cycle.turn not in self._cycles:
+            return
+        verdict = cycle.verdict()
+        if verdict[0] == "success":
+            self._finish(cycle, *verdict)
+            return
+        self._finish(cycle, "failed", "not_accepted", f"{message} Send it again.")
+        self.archive.untake(cycle.turn)
 
     @property
     def supports_async_delivery(self) -> bool:

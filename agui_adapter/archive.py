@@ -398,6 +398,17 @@ class Archive:
 
         self.later(work)
 
+    def untake(self, turn: Turn) -> None:
+        """The gateway never had what the turn was given: nobody has said it, and it may come again. Returns at once."""
+        for message in turn.inputs:
+            turn.thread.accepted.pop(message["id"], None)
+
+        def work() -> None:  # behind the turn's record
+            self.store.forget_turn(turn.id)
+            turn.thread.last_id = None  # what its client holds is not what the history has
+
+        self.later(work)
+
     def keep_state(self, thread: Thread) -> None:
         """The thread's document has changed: keep it. Returns at once; any thread."""
         self.later(lambda: self._keep_state(thread))

@@ -114,6 +114,10 @@ CODES: dict[str, tuple[tuple[int, ...], str]] = {
     "provider_refused": ((502,), "The model's provider refused the request."),
     "incomplete": ((502,), "The agent ended without an answer."),
     "refused": ((502,), "The gateway did not take the message."),
+    "not_accepted": (
+        (429,),
+        "The gateway threw the message away before a turn began: nothing was done. Send it again.",
+    ),
     "not_authorized": (
         (403,),
         "The gateway's rules do not let this caller use the agent (yet).",

@@ -437,6 +437,11 @@ class Store:
         if values:
             self._run("INSERT OR REPLACE INTO ids VALUES (?, ?, ?, ?, ?, ?)", values, many=True)
 
+    def forget_turn(self, turn_id: str) -> None:
+        """A turn that never was, with the run that began it."""
+        for table in ("turns", "beside", "runs"):
+            self._run(f"DELETE FROM {table} WHERE turn_id = ?", (turn_id,))
+
     def outcome(self, turn_id: str) -> str:
         """How a turn ended; empty while it runs, or if the process died in it."""
         rows = self._run("SELECT outcome FROM turns WHERE turn_id = ?", (turn_id,))

@@ -237,6 +237,12 @@ class Bridge:
             reason = "Stop requested"  # one that Hermes knows for a control message, not for a user's text
             await clear(session_key, source, interrupt_reason=reason, invalidation_reason="agui_abandoned")
 
+    def queued(self, session_key: str, event: Any) -> bool:
+        """Whether a message that came while the session was busy waits for its turn there (run.py, _enqueue_fifo)."""
+        waiting = [self._adapter._pending_messages.get(session_key)]
+        waiting += (getattr(self.runner, "_queued_events", None) or {}).get(session_key, [])
+        return any(one is event for one in waiting)
+
     def steer(self, session_key: str, text: str) -> bool:
         """Give the running turn a text that the model sees with its next tool result."""
         agent = self.running_agent(session_key)

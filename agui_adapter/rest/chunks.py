@@ -37,7 +37,13 @@ from ..stream import (
 from .seen import Sight, Thoughts
 
 DONE = b"data: [DONE]\n\n"
-_FAILED = {"provider_rate_limit": 429, "provider_context": 400, "gateway_stopped": 503, "not_authorized": 403}
+_FAILED = {
+    "provider_rate_limit": 429,
+    "provider_context": 400,
+    "gateway_stopped": 503,
+    "not_authorized": 403,
+    "not_accepted": 429,
+}
 
 
 def completion_id() -> str:
