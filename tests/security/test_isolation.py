@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +31,7 @@ from agui_adapter.session import Thread, chat_id_for, plain_names
 from agui_adapter.store import FileRecord
 from agui_adapter.stream import MessageChunk, MessageStart, Request, TurnFinished
 from tests.scripted import new_adapter, register_platform, serving
+from tests.security.test_identity import Provider, section
 
 hostile = st.text(max_size=80) | st.sampled_from(
     [
@@ -159,15 +162,32 @@ LATER = re.compile(r'"(?:at|time|timestamp)":[0-9.]+')
 WITHOUT = {"/agui/sessions/{session_id}"}  # the owner's alone, whatever the id: refused before it is looked at
 
 
-@pytest.fixture
-async def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    async with (
-        serving({"requests_per_minute": 0}, tmp_path, monkeypatch) as (adapter, url),
-        aiohttp.ClientSession() as http,
-    ):
+UNLIMITED = {"requests_per_minute": 0, "failures_per_minute": 0}
+PROXY = {"proxy_addresses": ["127.0.0.0/8"], "proxy_user_header": "X-Forwarded-User"}
+
+
+@pytest.fixture(scope="module")
+def provider() -> Provider:
+    return Provider()
+
+
+@pytest.fixture(params=["token", "jwt", "user"])
+async def door(
+    request: pytest.FixtureRequest, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """Two callers: with named tokens, with JSON Web Tokens, named by a proxy."""
+    keys = tmp_path / "jwks.json"
+    keys.write_text(json.dumps(provider.jwks()))
+    kinds = {"token": {}, "jwt": section(keys), "user": PROXY}
+    extra = UNLIMITED | kinds[request.param] | {"user_scopes": sorted(SCOPES)}
+    async with serving(extra, tmp_path, monkeypatch) as (adapter, url), aiohttp.ClientSession() as http:
         heads = {}
         for name in ("anna", "bert"):
-            token = tokens.create(adapter.archive.store, name, tuple(SCOPES))
+            if request.param == "user":
+                heads[name] = {"X-Forwarded-User": name}
+                continue
+            made = provider.token(sub=name) if request.param == "jwt" else ""
+            token = made or tokens.create(adapter.archive.store, name, tuple(SCOPES))
             heads[name] = {"Authorization": f"Bearer {token}"}
         yield adapter, url, http, heads
 
@@ -185,9 +205,23 @@ async def talk(door: Any, name: str, thread: str) -> None:
     body = {"threadId": thread, "runId": "r1", "protocolVersion": "1.0", "messages": [message]}
     async with http.post(f"{url}/agui", json=body, headers=heads[name]) as response:
         assert response.status == 200 and "interrupt" in await response.text()
-    adapter.archive.store.add_file(
-        FileRecord("a" * 32, f"token-{name}", chat_id_for(f"token-{name}", thread), name="private.txt", expires=2**40)
-    )
+    (mine,) = [one for one in adapter.threads if one.thread_id == thread]
+    owner = mine.principal.id
+    assert owner.endswith(f"-{name}")
+    adapter.archive.store.add_file(FileRecord("a" * 32, owner, mine.chat_id, name="private.txt", expires=2**40))
+
+
+async def work(door: Any, name: str) -> dict[str, str]:
+    """A run and a stored response of somebody's, by their ids."""
+    adapter, url, http, heads = door
+    adapter.script = [MessageStart("m1"), MessageChunk("A private answer."), TurnFinished()]
+    found = {}
+    for kind, path in (("run_id", "/v1/runs"), ("response_id", "/v1/responses")):
+        async with http.post(url + path, json={"input": "A private question."}, headers=heads[name]) as response:
+            assert response.status in (200, 202), await response.text()
+            told = await response.json()
+            found[kind] = told.get("run_id") or told["id"]
+    return found
 
 
 async def answered(door: Any, name: str, method: str, path: str) -> tuple[int, bytes, dict[str, str]]:
@@ -199,14 +233,20 @@ async def answered(door: Any, name: str, method: str, path: str) -> tuple[int, b
         return response.status, raw, kept
 
 
-def routes(adapter: Any) -> list[tuple[str, str]]:
-    """Every route that names a thing of somebody's."""
+def every(adapter: Any) -> list[tuple[str, str]]:
+    """Every route, in the document or not."""
     found = []
     for route in adapter._server._runner.app.router.routes():
         path = route.resource.canonical if route.resource is not None else ""
-        if "{" in path and not path.startswith(tuple(WITHOUT)):
-            methods = ("GET", "POST", "DELETE") if route.method == "*" else (route.method,)
-            found += [(method, path) for method in methods if method != "HEAD"]
+        methods = ("GET", "POST", "DELETE") if route.method == "*" else (route.method,)
+        found += [(method, path) for method in methods if method != "HEAD"]
+    assert len(found) >= 60, found
+    return found
+
+
+def routes(adapter: Any) -> list[tuple[str, str]]:
+    """Every route that names a thing of somebody's."""
+    found = [(method, path) for method, path in every(adapter) if "{" in path and not path.startswith(tuple(WITHOUT))]
     assert len(found) >= 20, found
     return found
 
@@ -216,14 +256,14 @@ HERS = {
     "session_id": "annas-thread",
     "request_id": "approval-of-anna",
     "file_id": "a" * 32,
-    "run_id": "r1",
 }
 NOBODYS = {
     "thread_id": "no-such-thread",
     "session_id": "no-such-thread",
     "request_id": "approval-of-nobody",
     "file_id": "b" * 32,
-    "run_id": "r2",
+    "run_id": "run_" + "0" * 32,
+    "response_id": "resp_" + "0" * 32,
 }
 
 
@@ -234,9 +274,10 @@ def filled(path: str, ids: dict[str, str]) -> str:
 async def test_anothers_answers_as_none_on_every_route(door: Any) -> None:
     adapter = door[0]
     await talk(door, "anna", "annas-thread")
+    ids = HERS | await work(door, "anna")
     before = len(list(adapter.threads))
     for method, path in routes(adapter):
-        hers = await answered(door, "bert", method, filled(path, HERS))
+        hers = await answered(door, "bert", method, filled(path, ids))
         nobodys = await answered(door, "bert", method, filled(path, NOBODYS))
         assert hers == nobodys, f"{method} {path}"
         assert hers[0] >= 400, f"{method} {path}: {hers}"
@@ -245,6 +286,8 @@ async def test_anothers_answers_as_none_on_every_route(door: Any) -> None:
     turn = next(thread.current for thread in adapter.threads if thread.thread_id == "annas-thread")
     assert turn is not None and [one.id for one in adapter.requests.open_requests(turn)] == ["approval-of-anna"]
     # She herself has all of it.
+    assert (await answered(door, "anna", "GET", f"/v1/runs/{ids['run_id']}"))[0] == 200
+    assert (await answered(door, "anna", "GET", f"/v1/responses/{ids['response_id']}"))[0] == 200
     assert (await answered(door, "anna", "GET", "/agui/threads/annas-thread"))[0] == 200
     assert (await answered(door, "anna", "GET", "/api/sessions/annas-thread"))[0] == 200
 
@@ -268,9 +311,8 @@ async def test_a_run_reaches_nobody_elses(door: Any) -> None:
     async with http.post(f"{url}/agui", json=body | {"resume": resume}, headers=heads["bert"]) as response:
         text = await response.text()
         assert "request_unknown" in text or "private answer" not in text
-    hers: Pending = adapter.requests.find(
-        list(adapter.threads.by_chat(chat_id_for("token-anna", "annas-thread")).turns.values()), "approval-of-anna"
-    )
+    (hers_thread,) = [one for one in adapter.threads if one.chat_id.endswith("-anna.annas-thread")]
+    hers: Pending = adapter.requests.find(list(hers_thread.turns.values()), "approval-of-anna")
     assert hers.closed is None
     threads = [thread for thread in adapter.threads if thread.thread_id == "annas-thread"]
     assert len({thread.chat_id for thread in threads}) == len(threads)
@@ -284,3 +326,50 @@ def test_every_pair_of_kinds_in_one_table() -> None:
     ]
     assert len(set(made)) == len(made)
     assert not [name for name in made if set(name) & set("@,*: ")]
+
+
+OPEN = {"/", "/index.html", "/health", "/openapi.json", "/docs", "/files/{file_id}", "/files/{file_id}/{name}"}
+OPEN |= {"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"}
+"""What anybody may ask for; a file only by its signed link."""
+
+
+@pytest.mark.parametrize("trusts", [False, True], ids=["no proxy", "another proxy"])
+async def test_who_is_nobody_gets_in_nowhere(
+    trusts: bool, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No credential, tokens that are good for nothing, and a proxy's header from where no proxy of ours is."""
+    keys = tmp_path / "jwks.json"
+    keys.write_text(json.dumps(provider.jwks()))
+    extra = UNLIMITED | section(keys) | (PROXY | {"proxy_addresses": ["10.0.0.5"]} if trusts else {})
+    nobody: dict[str, dict[str, str]] = {
+        "none": {},
+        "expired": {"Authorization": f"Bearer {provider.token(exp=int(time.time()) - 3600)}"},
+        "another audience": {"Authorization": f"Bearer {provider.token(aud='another')}"},
+        "another's signature": {"Authorization": f"Bearer {Provider().token()}"},
+        "revoked": {"Authorization": f"Bearer {tokens.MARK}{'x' * 43}"},
+        "a header": {"X-Forwarded-User": "anna"},
+        "a header beside a wrong token": {"X-Forwarded-User": "anna", "Authorization": "Bearer x"},
+    }
+    extra |= {"require_token": True, "observe": True}
+    key = "the-owners-key-0123456789abcdef"
+    async with serving(extra, tmp_path, monkeypatch, key=key) as (adapter, url), aiohttp.ClientSession() as http:
+        heads = {"anna": {"Authorization": f"Bearer {provider.token(sub='anna', scope=' '.join(_ALL))}"}, **nobody}
+        door = (adapter, url, http, heads)
+        await talk(door, "anna", "annas-thread")
+        ids = HERS | await work(door, "anna")
+        looked = 0
+        for method, path in every(adapter):
+            if path in OPEN or path.startswith("/assets"):
+                continue
+            looked += 1
+            for name in nobody:
+                status, raw, _ = await answered(door, name, method, filled(path, ids))
+                assert status == 401 and b"private" not in raw, f"{name}: {method} {path}: {status}"
+                code = json.loads(raw) if raw else {}
+                code = code.get("code") or code.get("error", {}).get("code")
+                assert code in ("token_needed", "invalid_token", -32001), (name, method, path, raw)
+        assert looked >= 60
+        assert (await answered(door, "anna", "GET", "/agui/threads/annas-thread"))[0] == 200
+
+
+_ALL = [f"agui:{scope}" for scope in sorted(SCOPES)]
