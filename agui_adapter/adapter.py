@@ -245,6 +245,7 @@ class AguiAdapter(FileSender):
             self._by_key = {key: one for key, one in self._by_key.items() if known(one.chat_id) is one}
             if self.observer is not None:
                 self.observer.sweep(time.monotonic())
+            self.archive.let_go()
             self.archive.later(self.files.sweep)
             if time.monotonic() >= prune_at:
                 prune_at = time.monotonic() + _PRUNE_SECONDS

@@ -32,6 +32,7 @@ from .history import (
     visible,
     without_reasoning,
 )
+from .kept import Kept
 from .pairing import Streamed, pair
 from .session import Principal, Thread, Turn
 from .store import Store, ThreadRecord
@@ -67,6 +68,7 @@ class Archive:
         self.keeps_stateless = False  # sessions of stateless requests are put aside, not deleted
         self.reserved = True  # the member `hermes` of the shared state is the server's
         self._going: list[Thread] = []  # of stateless requests that are over
+        self._kept = Kept()
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agui-archive")
 
     def close(self) -> None:
@@ -94,6 +96,7 @@ class Archive:
             return
         record = self.store.thread(thread.chat_id)
         session = self.sessions.session_id(self.key_of(thread))
+        mark, looks = self._mark(thread, session, None), self.sessions.looks(session)
         thread.accept(self.store.accepted_ids(thread.chat_id))
         thread.context = self.store.context(thread.chat_id)
         thread.document.reserved = self.reserved
@@ -106,9 +109,11 @@ class Archive:
         for row in rows:
             thread.call_ids.update(call["id"] for call in row.calls)
         history = self._messages(thread, session, rows)
+        self._kept.put(thread.chat_id, mark, history)
         thread.accept([message["id"] for message in history if message["role"] == "user"])
         held = without_reasoning(history)
         thread.last_id, thread.size = (held[-1]["id"] if held else ""), len(held)
+        self.sessions.counted(session, looks, len(held))
         thread.shared = bool(session) and self.sessions.shared(self.key_of(thread), session)
         thread.loaded = True
 
@@ -157,10 +162,23 @@ class Archive:
         def work() -> list[Message]:
             session = self.sessions.session_id(self.key_of(thread))
             # The turn's own record comes behind this, so last_row is still what was there before it.
-            rows = [row for row in self.sessions.rows(session) if not running or row.id <= thread.last_row]
-            return self._messages(thread, session, rows)
+            last = thread.last_row if running else None
+            mark = self._mark(thread, session, last)
+            found = self._kept.get(thread.chat_id, mark)
+            if found is None:
+                looks = self.sessions.looks(session)
+                rows = [row for row in self.sessions.rows(session) if last is None or row.id <= last]
+                found = self._messages(thread, session, rows)
+                self._kept.put(thread.chat_id, mark, found)
+                if last is None:
+                    self.sessions.counted(session, looks, len(without_reasoning(found)))
+            return found
 
         return await self.run(work)
+
+    def _mark(self, thread: Thread, session: str, last: int | None) -> object:
+        """All that ``_before`` depends on; taken before anything is read."""
+        return thread.principal.id, session, last, self.sessions.mark(), self.store.mark()
 
     def _messages(self, thread: Thread, session: str, rows: Sequence[Row]) -> list[Message]:
         ids: dict[int, str] = {}
@@ -378,6 +396,10 @@ class Archive:
 
         await self.run(work)
 
+    def let_go(self) -> None:
+        """Histories that were read a while ago. Returns at once."""
+        self.later(self._kept.sweep)
+
     def later(self, work: Callable[[], None]) -> None:
         """Do blocking work after what was handed over before; returns at once."""
         self._worker.submit(_quietly, work)
@@ -448,6 +470,7 @@ class Archive:
         await self.run(work)
 
     def _erase(self, chat_id: str) -> None:
+        self._kept.drop(chat_id)
         self.store.delete_thread(chat_id)
         if self.files is not None:
             self.files.forget(chat_id)
@@ -496,6 +519,7 @@ class Archive:
         """The same for any threads that nothing names any more: their chat ids and session keys. Blocks."""
         self.sessions.put_away([key for _, key in gone], keep=self.keeps_stateless)
         for chat_id, _ in gone:
+            self._kept.drop(chat_id)
             self.store.delete_thread(chat_id)
 
     # -- rewind and seed ------------------------------------------------------------------------------------

@@ -48,11 +48,19 @@ def with_beside(
     merged: list[Message] = []
     waiting = list(beside)
     position = 0
-    for index, message in enumerate(made):
-        # Reasoning belongs to the row of what comes behind it.
-        own = next((one for one in made[index:] if one["role"] != "reasoning"), message)
+    for message, own in zip(made, reversed(_owners(made)), strict=True):
         position = max(position, order.get(own["id"], position))
         while waiting and waiting[0][0] < position:
             merged += waiting.pop(0)[1]
         merged.append(message)
     return merged + [message for _, messages in waiting for message in messages]
+
+
+def _owners(made: Sequence[Message]) -> list[Message]:
+    """From the last message to the first, which one says what row it is of: reasoning is of what comes behind it."""
+    owners: list[Message] = []
+    behind: Message | None = None
+    for message in reversed(made):
+        behind = message if message["role"] != "reasoning" else behind
+        owners.append(behind or message)
+    return owners

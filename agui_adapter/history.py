@@ -30,8 +30,8 @@ class Row:
 
     ``archived``: summed up by compaction, but still shown to the user. ``taken_back``: by a rewind. ``summary``: what
     compaction wrote, with the content that it put its summary beside, if any. ``aside``: Hermes's own words to the
-    model, in a user's place. ``live``: the row that the model's memory has it in, when ``visible`` has found a copy;
-    0 when it is in no memory any more.
+    model, in a user's place. ``live``: the row that the model's memory has it in: itself, or the copy that ``visible``
+    has found; 0 when it is in no memory any more.
     """
 
     id: int
@@ -114,9 +114,10 @@ def visible(rows: Sequence[Row], sent: Collection[int] = ()) -> list[Row]:
     original's. Copies keep the originals' order, so a message that says the same as an earlier one is none when its
     place is behind all of them. What a rewind took back is gone, with the original that it was a copy of.
     """
-    rows = [replace(row, aside=False, summary=False) if row.id in sent else row for row in rows]
+    odd = any(row.aside or row.summary for row in rows)
+    rows = [replace(row, aside=False, summary=False) if row.id in sent else row for row in rows] if odd else list(rows)
     if not any(row.summary or row.session_id != rows[0].session_id for row in rows):
-        return [replace(row, live=(row.session_id, row.id)) for row in rows if not row.taken_back and not row.aside]
+        return [_alive(row) for row in rows if not row.taken_back and not row.aside]
     summaries = [(row.session_id, row.timestamp) for row in rows if row.summary]
     shown: list[Row] = []
     gone: set[int] = set()
@@ -151,8 +152,14 @@ def visible(rows: Sequence[Row], sent: Collection[int] = ()) -> list[Row]:
         if row.taken_back:
             continue
         places.setdefault(row.key(), []).append(len(shown))
-        shown.append(row if row.archived else replace(row, live=(row.session_id, row.id)))
+        shown.append(row if row.archived else _alive(row))
     return [row for place, row in enumerate(shown) if place not in gone]
+
+
+def _alive(row: Row) -> Row:
+    """It is what the model's memory has."""
+    live = row.session_id, row.id
+    return row if row.live == live else replace(row, live=live)
 
 
 def _near(summary: float, time: float) -> bool:

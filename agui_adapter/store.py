@@ -257,6 +257,13 @@ class Store:
         """One statement on a table of this file, for modules that keep tables of their own in it (``rest``)."""
         return self._run(sql, values)
 
+    def mark(self) -> object:
+        """Equal to an earlier one only if nothing in the file was written since, by any process."""
+        version = self._run("PRAGMA data_version")  # of what other connections wrote
+        with self._lock:
+            db = self._db
+            return (db, version[0][0], db.total_changes) if version and db is not None else object()
+
     def _run(self, sql: str, values: Sequence[Any] = (), *, many: bool = False) -> list[sqlite3.Row]:
         """One statement. An error of the disk is logged and answered with nothing: a turn never fails by it.
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agui_adapter.adapter import AguiAdapter
-from agui_adapter.beside import mirrored
+from agui_adapter.beside import mirrored, with_beside
 from agui_adapter.history import Row
 from agui_adapter.log import EventLog
 from agui_adapter.session import Principal, chat_id_for, plain_names
@@ -144,3 +144,13 @@ async def test_a_later_result_is_promised_to_threads_only(adapter: AguiAdapter) 
     await asyncio.gather(*tasks)
     assert told == {"thread": True, "one-shot": False}
     assert adapter.supports_async_delivery is True
+
+
+def test_a_late_message_stands_before_the_thoughts_of_the_answer_that_followed_it() -> None:
+    rows = [Row(1, "s", "user", "Hello"), Row(2, "s", "assistant", "Hi."), Row(3, "s", "assistant", "More.")]
+    thought = {"id": "thought", "role": "reasoning", "content": "Well"}
+    made = [*({"id": f"row-{row.id}", "role": row.role, "content": row.content} for row in rows)]
+    made[2:2] = [thought, {**thought, "id": "second"}]
+    late = {"id": "late", "role": "assistant", "content": "The backup is done."}
+    merged = with_beside([*made, {**thought, "id": "last"}], rows, {}, {}, [(2, [late])])
+    assert [one["id"] for one in merged] == ["row-1", "row-2", "late", "thought", "second", "row-3", "last"]

@@ -81,3 +81,22 @@ def test_a_steered_text_in_a_row_of_its_own_is_none_of_the_conversation() -> Non
 
     row = {"id": 1, "session_id": "s", "role": "user", "content": "[OUT-OF-BAND …] go left", "display_kind": "steer"}
     assert _row(row).aside and not _row(row | {"display_kind": None}).aside
+
+
+def test_a_row_as_clients_see_it() -> None:
+    from agui_adapter.hermes.history import _row
+
+    secret = "ghp_" + "a1B2" * 9
+    call = {"id": "c", "function": {"name": "terminal", "arguments": f'{{"command": "echo {secret}"}}'}}
+    spoken = {"id": 1, "session_id": "s", "role": "assistant", "content": "Look.", "tool_calls": [call]}
+    made = _row(spoken | {"reasoning": f"It is {secret}."}, str.upper)
+    assert made.content == "LOOK." and made.live == ("s", 1)
+    assert made.reasoning.startswith("It is ") and secret not in made.reasoning + str(made.calls)
+    assert "echo" in made.calls[0]["function"]["arguments"]
+    result = {"id": 2, "session_id": "s", "role": "tool", "content": f"token {secret}", "tool_call_id": "c"}
+    assert secret not in _row(result, str).content and _row(result, str).content.startswith("token ")
+    assert _row(result).content == f"token {secret}", "whole, for who counts"
+    said = {"id": 3, "session_id": "s", "role": "user", "content": f"token {secret}"}
+    assert _row(said, str.upper).content == f"token {secret}"
+    assert _row(said | {"compacted": 1, "active": 0}).live == ("", 0), "in no memory any more"
+    assert _row(said | {"compacted": 1}).live == ("s", 3)

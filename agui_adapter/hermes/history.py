@@ -6,11 +6,11 @@ that Hermes's own commands use, followed by the eviction of the cached agent, as
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +77,19 @@ class Sessions:
         for one in self.lineage(session_id):
             for row in self._db.get_messages(one, include_inactive=True):
                 if row["id"] > after and row["role"] in ("user", "assistant", "tool"):
-                    found.append(_row(row) if whole else self._seen(_row(row)))
+                    found.append(_row(row, None if whole else self.shown))
         return found
 
-    def _seen(self, row: Row) -> Row:
-        """As clients see it: without tags, and secrets that tools have read."""
-        if row.role == "assistant":
-            calls = tuple(_hidden_call(call) for call in row.calls)
-            return replace(row, content=self.shown(row.content), calls=calls, reasoning=redact_lines(row.reasoning))
-        return replace(row, content=hide(row.content)) if row.role == "tool" else row
+    def mark(self) -> object:
+        """Equal to an earlier one only if nothing in Hermes's database was written since, by any process."""
+        try:
+            with self._db._lock:
+                connection = self._db._conn
+                (version,) = connection.execute("PRAGMA data_version").fetchone()  # of what other connections wrote
+                return connection, version, connection.total_changes
+        except Exception:  # closed, or another Hermes's database: then nobody knows
+            logger.debug("Hermes's database tells no version", exc_info=True)
+            return object()
 
     def retried(self, session_key: str) -> str:
         """What ``/retry`` would send again: the newest user message of the model's memory (slash_commands.py)."""
@@ -143,19 +147,31 @@ class Sessions:
 
         ``shown``: how many these rows are, with secrets in them: it may count them and nothing else.
         """
-        if not session_id or self._db is None:
+        looks = self.looks(session_id)
+        if not looks:
             return shown(())
-        sql = "SELECT COUNT(*), MAX(id), SUM(active) FROM messages WHERE session_id = ?"
-        lineage = self.lineage(session_id)
-        with self._db._lock:
-            looks = tuple(tuple(self._db._conn.execute(sql, (one,)).fetchone()) for one in lineage)
         before, count = self._counts.get(session_id, ((), 0))
         if before != looks:
             count = shown(self.rows(session_id, whole=True))
-            self._counts[session_id] = looks, count
-            if len(self._counts) > _COUNTS_KEPT:
-                self._counts.pop(next(iter(self._counts)), None)
+            self.counted(session_id, looks, count)
         return count
+
+    def looks(self, session_id: str) -> tuple[Any, ...]:
+        """What tells whether a session was changed since it was counted; nothing for no session."""
+        if not session_id or self._db is None:
+            return ()
+        sql = "SELECT COUNT(*), MAX(id), SUM(active) FROM messages WHERE session_id = ?"
+        lineage = self.lineage(session_id)
+        with self._db._lock:
+            return tuple(tuple(self._db._conn.execute(sql, (one,)).fetchone()) for one in lineage)
+
+    def counted(self, session_id: str, looks: tuple[Any, ...], count: int) -> None:
+        """A session that looked so before it was read shows so many messages."""
+        if not looks:
+            return
+        self._counts[session_id] = looks, count
+        if len(self._counts) > _COUNTS_KEPT:
+            self._counts.pop(next(iter(self._counts)), None)
 
     def count_again(self, session_id: str) -> None:
         """More is known of a session, or said beside it, than when it was counted."""
@@ -201,12 +217,8 @@ class Sessions:
         return {str(hit["session_id"]) for hit in found}
 
 
-def _hidden_call(call: dict[str, Any]) -> dict[str, Any]:
-    function = call["function"]
-    return {**call, "function": {**function, "arguments": hide(function["arguments"])}}
-
-
-def _row(row: dict[str, Any]) -> Row:
+def _row(row: dict[str, Any], shown: Callable[[str], str] | None = None) -> Row:
+    """A row as Hermes has it, or as clients see it: an answer as it is ``shown``, without secrets that tools read."""
     role, content = str(row["role"]), row.get("content")
     text, summary = _without_summary(content if isinstance(content, str) else _parts(content))
     calls = []
@@ -217,22 +229,31 @@ def _row(row: dict[str, Any]) -> Row:
             str(function.get("name") or ""),
             arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False),
         )
+        arguments = hide(arguments) if shown is not None else arguments
         made = {"id": str(call.get("id") or ""), "type": "function", "function": {"name": name, "arguments": arguments}}
         calls.append(made)
-    archived, active = bool(row.get("compacted")), bool(row.get("active", 1))
+    compacted, active = bool(row.get("compacted")), bool(row.get("active", 1))
+    archived, reasoning = compacted and not active, str(row.get("reasoning") or "")
+    aside = role == "user" and (is_aside(text) or beside(row))
+    if shown is not None and role == "assistant":
+        text, reasoning = shown(text), redact_lines(reasoning) if reasoning else ""
+    elif shown is not None and role == "tool":
+        text = hide(text)
+    number, session = int(row["id"]), str(row["session_id"])
     return Row(
-        int(row["id"]),
-        str(row["session_id"]),
+        number,
+        session,
         role,
         text,
         tuple(calls),
         str(row.get("tool_call_id") or ""),
-        str(row.get("reasoning") or ""),
+        reasoning,
         float(row.get("timestamp") or 0),
-        archived and not active,
+        archived,
         summary,
-        not archived and not active,
-        role == "user" and (is_aside(text) or beside(row)),
+        not compacted and not active,
+        aside,
+        ("", 0) if archived else (session, number),
     )
 
 
@@ -279,20 +300,32 @@ def _parts(content: Any) -> str:
     return "\n".join(str(part.get("text")) for part in content if isinstance(part, dict) and part.get("text"))
 
 
-def _without_summary(text: str) -> tuple[str, bool]:
-    """A content without what compaction wrote into it, and whether it did (agent/context_compressor.py)."""
+@functools.cache
+def _summary_marks() -> tuple[tuple[str, ...], str, str] | None:
+    """What a summary begins with; what stands before and behind the text that one is merged into."""
     try:
         from agent import context_compressor as compressor
 
         headers = (compressor.SUMMARY_PREFIX, compressor.LEGACY_SUMMARY_PREFIX)
-        if text.lstrip().startswith((*(header[:40] for header in headers), *compressor._HISTORICAL_SUMMARY_PREFIXES)):
-            return "", True
-        if text.startswith(compressor._MERGED_PRIOR_CONTEXT_HEADER):  # merged into a message that is kept
-            before, found, _ = text.partition(compressor._MERGED_SUMMARY_DELIMITER)
-            while before.startswith(compressor._MERGED_PRIOR_CONTEXT_HEADER):  # once for each compaction since
-                before = before.removeprefix(compressor._MERGED_PRIOR_CONTEXT_HEADER).lstrip("\n")
-            if found:
-                return before.strip("\n"), True
+        begins = (*(header[:40] for header in headers), *compressor._HISTORICAL_SUMMARY_PREFIXES)
+        return begins, compressor._MERGED_PRIOR_CONTEXT_HEADER, compressor._MERGED_SUMMARY_DELIMITER
     except (ImportError, AttributeError):
         logger.debug("summaries of this Hermes cannot be told", exc_info=True)
+        return None
+
+
+def _without_summary(text: str) -> tuple[str, bool]:
+    """A content without what compaction wrote into it, and whether it did (agent/context_compressor.py)."""
+    marks = _summary_marks()
+    if marks is None:
+        return text, False
+    begins, header, delimiter = marks
+    if text.lstrip().startswith(begins):
+        return "", True
+    if text.startswith(header):  # merged into a message that is kept
+        before, found, _ = text.partition(delimiter)
+        while before.startswith(header):  # once for each compaction since
+            before = before.removeprefix(header).lstrip("\n")
+        if found:
+            return before.strip("\n"), True
     return text, False

@@ -5,12 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import httpx
+from playwright.sync_api import BrowserContext
+
 from agui_adapter.demo.gateway import Gateway
 from tests.browser.conftest import Console, Watch
 from tests.browser.proxy import Proxy
 from tests.e2e.helpers import GatedModel, call, script, unique, wait_until
 
 Open = Callable[..., Console]
+
+# What the page asks, and when, in milliseconds since its begin; and how many messages the first that are drawn are.
+SPY = """(() => {
+  const ask = window.fetch, mark = performance.mark.bind(performance);
+  window.asked = [];
+  window.fetch = (address, init) => {
+    window.asked.push([String(address), performance.now()]);
+    return ask(address, init);
+  };
+  performance.mark = (name, options) => {
+    if (name === "thread shown") window.drawn = document.querySelectorAll(".message").length;
+    return mark(name, options);
+  };
+})()"""
+BELOW = "view => view.scrollHeight - view.scrollTop - view.clientHeight"
 
 RICH = """# Title
 
@@ -225,3 +243,52 @@ def test_offline_and_back_continues_the_answer(
         console.sees("and that.")
         console.idle()
         assert len(console.answers()) == 1
+
+
+def test_a_long_thread_shows_its_end_first(open_page: Open, context: BrowserContext, gateway: Gateway) -> None:
+    """It is asked for before the page is evaluated, and once; what fills the window is drawn before the rest."""
+    thread = unique("long")
+    history = [
+        {"id": f"{thread}-{index}", "role": ("user", "assistant")[index % 2], "content": f"Message {index}. " * 12}
+        for index in range(98)
+    ]
+    asked = {"id": f"{thread}-q", "role": "user", "content": script({"text": "The end."})}
+    body = {"threadId": thread, "runId": unique("run"), "messages": [*history, asked]}
+    httpx.post(f"{gateway.url}/agui", json=body, timeout=60, trust_env=False).raise_for_status()
+    context.add_init_script(SPY)
+    page = open_page(f"#/t/{thread}").page
+    page.locator(".message.assistant", has_text="The end.").wait_for()
+    wait_until(lambda: page.locator(".message").count() == 40, "the rest is drawn")
+    assert 0 < page.evaluate("window.drawn") < 40
+    page.get_by_role("button", name="Show earlier messages (60)").wait_for()
+    view = page.locator(".viewport")
+    wait_until(lambda: view.evaluate(BELOW) < 2, "it stands at its end")
+
+    begun = page.evaluate("performance.getEntriesByName('page begun')[0].startTime")
+    times = page.evaluate("window.asked")
+    for path in ("/agui/capabilities", f"/agui/threads/{thread}/events", f"/agui/threads/{thread}"):
+        assert [address for address, _ in times].count(path) == 1, path
+    assert all(at < begun for address, at in times if address.endswith(("capabilities", "events")))
+
+    page.get_by_role("button", name="Show earlier messages (60)").click()
+    wait_until(lambda: page.locator(".message").count() == 100, "all of it is there")
+
+
+def test_another_address_before_the_page_has_begun(open_page: Open, context: BrowserContext) -> None:
+    """What was asked early for the first address is given up; the page shows where it is now."""
+    threads = []
+    for text in ("Where it was.", "Where it is now."):
+        console = open_page()
+        console.say(script({"text": text}))
+        console.idle()
+        threads.append(console.thread)
+    leaves = f"if (name === 'page begun') location.hash = '/t/{threads[1]}';"
+    context.add_init_script(SPY.replace("return mark", f"{leaves} return mark"))
+    other = open_page(f"#/t/{threads[0]}")
+    other.sees("Where it is now.")
+    asked = other.page.evaluate("window.asked.map(([address]) => address)")
+    assert f"/agui/threads/{threads[0]}/events" in asked
+    assert f"/agui/threads/{threads[1]}/events" in asked
+    other.say(script({"text": "And on."}))
+    other.sees("And on.")
+    assert other.thread == threads[1]

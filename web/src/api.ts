@@ -47,8 +47,13 @@ async function send(path: string, init: RequestInit): Promise<Response> {
 }
 
 /** A JSON call. Throws ApiError; status 0 when the server cannot be reached. */
-export async function api<T = unknown>(path: string, method = "GET", body?: unknown): Promise<T> {
-  const init: RequestInit = { method, headers: headers() };
+export async function api<T = unknown>(
+  path: string,
+  method = "GET",
+  body?: unknown,
+  signal?: AbortSignal,
+): Promise<T> {
+  const init: RequestInit = { method, headers: headers(), signal: signal ?? null };
   if (body !== undefined) {
     init.headers = headers({ "Content-Type": "application/json" });
     init.body = JSON.stringify(body);

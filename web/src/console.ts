@@ -11,6 +11,7 @@ import {
   said,
   setToken,
 } from "./api";
+import { addressed, askCapabilities } from "./early";
 import { OpenThread } from "./thread";
 
 type Capabilities = {
@@ -56,7 +57,7 @@ const { setState: set, getState: get } = useConsole;
 export async function enter(): Promise<void> {
   if (get().access === "asking" && addressed()) route(); // it need not wait for the answer
   try {
-    const capabilities = await api<Capabilities>("/agui/capabilities");
+    const capabilities = await askCapabilities<Capabilities>();
     set({ capabilities });
     if (capabilities.custom?.hermes?.access) return stay("pairing");
     set({ access: "in", problem: "" });
@@ -145,16 +146,14 @@ export const goTo = (address: string) => {
 };
 export const goToThread = (id: string) => goTo(`#/t/${encodeURIComponent(id)}`);
 
-const addressed = () => /^#\/([ts])\/(.+)$/.exec(location.hash);
-
 /** Open what the address names. */
 export function route(): void {
-  const [, kind, id] = addressed() ?? [];
-  const wanted = id ? safely(id) : "";
+  const named = addressed();
+  const wanted = named?.id ?? "";
   const { open } = get();
-  if (open && open.id === wanted && open.readOnly === (kind === "s")) return;
+  if (open && open.id === wanted && open.readOnly === (named?.kind === "session")) return;
   open?.close();
-  const fresh = new OpenThread(wanted || newId("thread"), kind === "s" ? "session" : "thread", () => {
+  const fresh = new OpenThread(wanted || newId("thread"), named?.kind ?? "thread", () => {
     if (!get().archived && !wanted && location.hash !== `#/t/${encodeURIComponent(fresh.id)}`) {
       history.replaceState(null, "", `#/t/${encodeURIComponent(fresh.id)}`); // it exists now
     }
@@ -162,14 +161,6 @@ export function route(): void {
   });
   set({ open: fresh });
   if (wanted) void fresh.follow();
-}
-
-function safely(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
 }
 
 export async function change(id: string, part: { title?: string; archived?: boolean }): Promise<void> {

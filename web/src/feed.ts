@@ -22,21 +22,21 @@ export type FeedWatch = {
  * the reader must start over. Who asked for a run makes no difference: this window, another one, or the gateway.
  */
 export class FeedAgent extends AbstractAgent {
-  private readonly abort = new AbortController();
   private first: Response | null = null;
   private lastId = "";
 
   constructor(
     threadId: string,
     private readonly path: string,
+    private readonly abort: AbortController,
     private readonly watch: FeedWatch,
   ) {
     super({ threadId });
   }
 
-  /** Connect. What the server tells by `path` after this is complete together with the feed. */
-  async open(): Promise<void> {
-    this.first = await stream(`${this.path}/events`, this.abort.signal);
+  /** Connect. `feed`: the stream of `path`'s events, which ends with `abort`. */
+  async open(feed: Promise<Response>): Promise<void> {
+    this.first = await feed;
     this.watch.connection(true);
   }
 

@@ -2,6 +2,7 @@
 import type { BaseEvent, Message } from "@ag-ui/client";
 import { type StoreApi, createStore } from "zustand/vanilla";
 import { ApiError, type Asked, type ThreadSummary, api, newId, readRunError, said, stream } from "./api";
+import { openEarly, pathOf } from "./early";
 import { FeedAgent, StartOver, readRun } from "./feed";
 import { clientTools } from "./tools";
 
@@ -78,7 +79,7 @@ export class OpenThread {
     private readonly changed: () => void,
   ) {
     this.readOnly = kind === "session";
-    this.path = `/agui/${kind}s/${encodeURIComponent(id)}`;
+    this.path = pathOf(kind, id);
   }
 
   private set(part: Partial<ThreadState>) {
@@ -118,14 +119,15 @@ export class OpenThread {
   }
 
   private async once(): Promise<void> {
-    const agent = new FeedAgent(this.id, this.path, {
+    const { abort, feed, told: telling } = openEarly(this.path);
+    const agent = new FeedAgent(this.id, this.path, abort, {
       raw: (event, id) => this.keepRaw(event, id),
       connection: (connected) => this.set({ connected }),
     });
     this.agent?.close();
     this.agent = agent;
-    await agent.open();
-    const told = await api<Told>(this.path);
+    await agent.open(feed);
+    const told = (await telling) as Told;
     agent.setMessages(told.messages);
     agent.setState(told.state ?? {});
     this.set({
@@ -140,7 +142,6 @@ export class OpenThread {
     });
     if (this.telling) this.note("told", this.telling);
     this.telling = "";
-    requestAnimationFrame(() => setTimeout(() => performance.mark("thread shown"))); // drawn: for the bench
     this.changed();
     agent.subscribe({
       onMessagesChanged: ({ messages }) => this.set({ messages: [...messages], ...this.told(messages) }),

@@ -10,7 +10,7 @@ import {
   useAuiState,
   useExternalStoreRuntime,
 } from "@assistant-ui/react";
-import { type ComponentType, useMemo, useRef, useState } from "react";
+import { type ComponentType, useEffect, useMemo, useRef, useState } from "react";
 import { attachments, partsOf } from "../attachments";
 import { useOpenThread, useThread } from "../context";
 import { type Custom, type Group, Grouper } from "../parts";
@@ -23,6 +23,7 @@ import { Icon } from "./bits";
 
 /** Messages of the kit that are shown at first, and more each time: what is above is one press away. */
 const SHOWN = 40;
+const LOWEST = 56; // pixels of the lowest message, about: those that fill the window are drawn before the others
 
 export function Chat() {
   const thread = useOpenThread();
@@ -33,7 +34,7 @@ export function Chat() {
   const steered = useThread((state) => state.steered);
   const notices = useThread((state) => state.notices);
   const spent = useThread((state) => state.spent);
-  const [shown, setShown] = useState(SHOWN);
+  const [shown, setShown] = useState(() => Math.min(Math.ceil(window.innerHeight / LOWEST), SHOWN));
   const groups = useMemo(
     () => grouper.current!.group({ messages, sending, steered, notices, spent }),
     [messages, sending, steered, notices, spent],
@@ -59,14 +60,28 @@ export function Chat() {
     onReload: (parentId) => take(thread.again(parentId ?? "")),
     adapters: { attachments: useMemo(() => attachments((error) => thread.fail(error)), [thread]) },
   });
-  const hidden = groups.length - visible.length;
+  const some = groups.length > 0;
+  useEffect(() => {
+    if (!some) return;
+    let timer = 0;
+    const drawn = () => {
+      performance.mark("thread shown"); // for the bench
+      setShown((now) => Math.max(now, SHOWN));
+    };
+    const frame = requestAnimationFrame(() => (timer = window.setTimeout(drawn)));
+    return () => {
+      cancelAnimationFrame(frame);
+      clearTimeout(timer);
+    };
+  }, [some]);
+  const hidden = groups.length - Math.max(shown, SHOWN);
   return (
     <AssistantRuntimeProvider runtime={runtime}>
       <ThreadPrimitive.Root className="chat">
         <ThreadPrimitive.Viewport className="viewport" tabIndex={0} aria-label="Conversation" role="log" aria-live="off">
           <div className="column">
             {hidden > 0 && (
-              <button type="button" className="quiet earlier" onClick={() => setShown(shown + 2 * SHOWN)}>
+              <button type="button" className="quiet earlier" onClick={() => setShown(Math.max(shown, SHOWN) + 2 * SHOWN)}>
                 Show earlier messages ({hidden})
               </button>
             )}
