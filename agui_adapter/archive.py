@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -45,6 +46,7 @@ logger = logging.getLogger("hermes_agui")
 T = TypeVar("T")
 
 _ALL = View()
+_LATE_ROW_SECONDS = 0.5
 _TOGETHER = 1.0  # seconds that threads of stateless requests wait for others, to go with them
 
 
@@ -260,7 +262,7 @@ class Archive:
             thread, streamed = turn.thread, streamed_by(turn)
             last = streamed.messages[-1:] or turn.inputs[-1:]
             session = self.sessions.session_id(self.key_of(thread))
-            rows = self.sessions.rows(session, after=thread.last_row)
+            rows = self._rows_left(turn, session, outcome)
             own = [row for row in rows if not row.summary and not row.taken_back]
             # Some commands write the session anew.
             if len(own) < len(rows) or turn.commands or sum(row.role == "user" for row in rows) > 1:
@@ -297,6 +299,17 @@ class Archive:
                 thread.size += len(turn.inputs) + len(heard) + len(kept_messages(turn, view=self._view))
         except Exception:
             logger.exception("agui: a turn's ids were not recorded; its messages get new ids at the next reload")
+
+    def _rows_left(self, turn: Turn, session: str, outcome: Outcome) -> list[Row]:
+        """The rows that a turn left. Of one that was interrupted as it began, Hermes may write what it was given a
+        moment behind its end (seen in one of a thousand): it would be shown twice, and taken for the next turn's."""
+        until = time.monotonic() + _LATE_ROW_SECONDS
+        while True:
+            rows = self.sessions.rows(session, after=turn.thread.last_row)
+            given = bool(turn.inputs) and outcome == "cancelled" and not turn.commands
+            if not given or any(row.role == "user" for row in rows) or time.monotonic() > until:
+                return rows
+            time.sleep(0.02)
 
     def _row_behind(self, rows: Sequence[Row], ids: dict[int, str], anchor: str) -> int:
         """The last row of the step that this message belongs to; without one, the turn's first."""

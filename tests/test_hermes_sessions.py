@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 pytest.importorskip("gateway", reason="needs hermes-agent==0.19.0")
@@ -14,6 +16,7 @@ from agent.context_compressor import SUMMARY_PREFIX
 from agui_adapter.history import without_reasoning
 from agui_adapter.principal import Principal
 from agui_adapter.store import UNSOLICITED
+from agui_adapter.stream import TurnFinished
 from tests.scripted import serving
 
 LIKE_HERMES = "[System: do you read me?]"
@@ -86,3 +89,26 @@ async def test_what_is_counted_is_what_the_history_shows(tmp_path: Path, monkeyp
         row = next(row.id for row in archive.sessions.rows(session) if row.content == "Stop.")
         sessions._db.rewind_to_message(session, row)
         assert await counted() == 11
+
+
+async def test_what_an_interrupted_turn_was_given_is_shown_once_though_hermes_writes_it_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving({}, tmp_path, monkeypatch) as (adapter, url), httpx.AsyncClient(base_url=url) as client:
+        sessions, thread = adapter.gateway_runner.session_store, adapter.threads.get(Principal("local"), "t")
+        session = sessions.get_or_create_session(adapter.source_of(thread)).session_id
+        answers = [("user", "Second."), ("assistant", "Yes.")]
+        for number, text in enumerate(("First.", "Second.")):
+            if number:
+                for row in answers:
+                    sessions._db.append_message(session, *row)
+            else:
+                threading.Timer(0.1, sessions._db.append_message, (session, "user", text)).start()
+            adapter.script = [TurnFinished("success" if number else "cancelled")]
+            message = {"id": f"u{number}", "role": "user", "content": text}
+            body = {"threadId": "t", "runId": f"r{number}", "protocolVersion": "1.0", "messages": [message]}
+            assert "RUN_FINISHED" in (await client.post("/agui", json=body)).text
+            await adapter.archive.run(lambda: None)
+        shown = await adapter.archive.messages(thread)
+        said = [(one["id"], one["content"]) for one in shown if one["role"] == "user"]
+        assert said == [("u0", "First."), ("u1", "Second.")]
