@@ -10,6 +10,7 @@ import pytest
 
 from agui_adapter.adapter import AguiAdapter
 from agui_adapter.beside import mirrored, with_beside
+from agui_adapter.cycle import Cycle
 from agui_adapter.history import Row
 from agui_adapter.log import EventLog
 from agui_adapter.session import Principal, chat_id_for, plain_names
@@ -139,6 +140,7 @@ async def test_a_later_result_is_promised_to_threads_only(adapter: AguiAdapter) 
     adapter.handle_message = take  # type: ignore[method-assign, assignment]
     for name in ("thread", "one-shot"):
         turn = adapter.threads.get(Principal("local"), name).begin(EventLog(asyncio.get_running_loop()), text="Hello")
+        adapter._cycles[turn] = Cycle(turn, max_result_chars=1000)
         turn.one_shot = name == "one-shot"
         await adapter.submit(turn)
     await asyncio.gather(*tasks)
