@@ -76,7 +76,9 @@ def blow(gateway: Gateway, sends: list[Send], thread: str = "") -> Counter[str]:
     return check(gateway, thread, asyncio.run(storm(gateway.url, thread, {unique("m"): send for send in sends})))
 
 
-@pytest.mark.parametrize("rule", ["interrupt", "queue", "steer"])
+@pytest.mark.parametrize(
+    "rule", ["interrupt", pytest.param("queue", marks=pytest.mark.slow), pytest.param("steer", marks=pytest.mark.slow)]
+)
 def test_forty_runs_at_once_on_one_thread(rule: str, make_gateway: Callable[..., Gateway]) -> None:
     gateway = make_gateway(agui={"busy": rule, **({"max_queued_per_principal": 20} if rule == "queue" else {})})
     thread = unique()
