@@ -316,8 +316,9 @@ def test_an_answer_races_with_its_expiry(make_gateway: Callable[..., Gateway], m
         client, human = Chat(gateway), Chat(gateway)
         one, two, folder = unique("k"), unique("c"), victim(gateway)
         client.say(asks_client(one), tools=TOOLS)
+        waits = open_requests(client)  # none on a machine that took a second for this
         asked = interrupt(human.say(deletes(folder, call_id=two)))
-        expires = _seconds(open_requests(client)[0]["expiresAt"])
+        expires = _seconds(waits[0]["expiresAt"]) if waits else time.time()
         early = 0.15 - 0.06 * round_number  # from well before to well behind, whatever the machine does to it
         wait_until(lambda expires=expires, early=early: time.time() >= expires - early, "the moment")
         run = give(client, (one, "red"))
