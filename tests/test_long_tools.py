@@ -23,7 +23,7 @@ async def test_each_long_call_is_told_of_while_it_runs() -> None:
     watch.end(quick)
     await until(lambda: told)
     second = watch.begin(lambda seconds: tell("second", seconds))
-    await until(lambda: len([name for name, _ in told if name == "first"]) == 3)
+    await until(lambda: len([name for name, _ in told if name == "first"]) >= 3)
     watch.end(first)
     watch.end(second)
     await until(lambda: not watch._armed)
@@ -41,7 +41,7 @@ async def test_who_says_not_now_is_asked_again() -> None:
         return len(asked) == 3
 
     watched = watch.begin(tell)
-    await until(lambda: len(asked) == 4)
+    await until(lambda: len(asked) >= 4)
     watch.end(watched)
     await until(lambda: not watch._armed)
     assert asked[3] >= 2 * asked[2] >= 2 * asked[1] >= 2 * asked[0]
