@@ -207,20 +207,23 @@ class AguiStream:
         positions: Sequence[int],
         turn: bytes,
         before: int,
-    ) -> None:
+    ) -> int:
         """Add the frames of these events, each with its id (``encode.numbered``): they end at these positions of a
-        turn's log (``log.Batch``), and the reader stood at ``before``."""
+        turn's log (``log.Batch``), and the reader stood at ``before``. Where it stands now: not behind this run's end.
+        """
         for position, event in zip(positions, events, strict=True):
-            if isinstance(event, str):  # the hot path
-                if self._text is None or not event or self.done:
-                    into += numbered(self.feed(MessageChunk(event)), turn, before, position)
-                else:
-                    self._text.text.append(event)
-                    if sent := self._text_deltas.numbered(turn, position, event):
-                        into.append(sent)
-            else:
+            if not isinstance(event, str):
                 into += numbered(self.feed(event), turn, before, position)
+                if self.done:
+                    return position
+            elif self._text is None or not event:
+                into += numbered(self.feed(MessageChunk(event)), turn, before, position)
+            else:  # the hot path
+                self._text.text.append(event)
+                if sent := self._text_deltas.numbered(turn, position, event):
+                    into.append(sent)
             before = position
+        return before
 
     def feed_past_parks(self, event: StreamEvent) -> None:
         """For a reader of a whole turn: its runs end where it parks, the messages go on."""

@@ -13,14 +13,13 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .encode import frame, numbered, start_id, with_id
+from .encode import frame, start_id, with_id
 from .errors import INTERNAL
 from .events import AguiStream, View
 from .history import Message
 from .peers import readable
 from .run import resync
 from .session import Segment, Thread, Turn
-from .stream import TurnFinished
 
 if TYPE_CHECKING:
     from .archive import Archive
@@ -148,13 +147,11 @@ class Feed:
                     if batch.gap:  # the log has merged what the reader missed
                         (frames, position), had = resync(turn, stream, segment.start), 0
                     else:
-                        for number, event in batch.events:
-                            frames += numbered(stream.feed(event), turn_id, position, number)[had:]
-                            position, had = number, 0
-                            if stream.done:
-                                break
+                        position = stream.number(frames, batch.found, batch.positions, turn_id, position)
+                        del frames[:had]  # all of the first event, which has more than these
+                        had = 0
                         if batch.closed and not stream.done:
-                            frames += stream.feed(TurnFinished())
+                            frames += stream.feed(turn.end)
                     if frames:
                         chunk, frames = b"".join(frames), []
                         yield chunk

@@ -73,8 +73,7 @@ class Run:
                     positions, events = batch.positions, batch.found
                     if self._merge:
                         positions, events = _merged(positions, events)
-                    stream.number(frames, events, positions, turn_id, self.position)
-                    self.position = positions[-1] if positions else self.position
+                    self.position = stream.number(frames, events, positions, turn_id, self.position)
                 version = document.version
                 if frames:
                     chunk, frames = b"".join(frames), []

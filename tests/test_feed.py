@@ -161,6 +161,16 @@ async def test_a_run_that_begins_behind_the_turns_end_tells_how_that_was() -> No
     ]
 
 
+async def test_a_feed_that_comes_back_there_tells_it_too() -> None:
+    on = thread()
+    turn = begin(on)
+    play(turn, [TurnFinished("failed", "provider_auth", "Your key is wrong.")])
+    turn.begin_run(turn.log.last, "late")
+    reader = await attach(on, f"{turn.id}.{turn.log.last}").end()
+    assert ("RUN_ERROR", "provider_auth") in [(event["type"], event.get("code")) for _, event in reader.frames]
+    assert not [event for _, event in reader.frames if event["type"] == "RUN_FINISHED"]
+
+
 # --- coming back
 
 

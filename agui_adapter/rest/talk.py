@@ -27,16 +27,8 @@ from .run_models import Status, Usage
 SESSION_ID, RUN_ID = "X-Hermes-Session-Id", "X-Hermes-Run-Id"
 FAILURES = (
     *("provider_auth", "provider_billing", "provider_rate_limit", "provider_timeout", "provider_context"),
-    *(
-        "provider_error",
-        "provider_refused",
-        "incomplete",
-        "refused",
-        "not_accepted",
-        "not_authorized",
-        "gateway_stopped",
-        "failed",
-    ),
+    *("provider_error", "provider_refused", "incomplete", "refused", "not_accepted", "not_authorized"),
+    *("gateway_stopped", "failed"),
 )
 """Codes of a turn that failed."""
 
