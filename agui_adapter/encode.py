@@ -7,6 +7,7 @@ Frames use LF only and one ``data:`` line: the TypeScript client dies of anythin
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -81,16 +82,23 @@ class Deltas:
             return self._prefix + orjson.dumps(clean(text)) + self._suffix if text else b""
 
     def numbered(self, turn: bytes, position: int, text: str) -> bytes:
-        """The same with its id, as the function ``numbered`` has it. The hot path."""
+        """The same with its id, as the function ``numbered`` has it."""
+        if found := self.all_numbered(turn, (position,), (text,)):
+            return found[0]
+        return b"".join(numbered([made] if (made := self.frame(text)) else [], turn, 0, position))
+
+    def all_numbered(self, turn: bytes, positions: Sequence[int], texts: Sequence[str]) -> list[bytes]:
+        """The same of many deltas; nothing if one of them cannot be told at once. The hot path."""
+        if self.held:
+            return []
         if self._turn is not turn:
             whole = b"id: %b.\0d\n%b\0b%b" % (turn, self._prefix, self._suffix)
             self._turn, self._form = turn, whole.replace(b"%", b"%%").replace(b"\0", b"%")
-        if not self.held:
-            try:
-                return self._form % (position, orjson.dumps(text))
-            except TypeError:
-                pass
-        return b"".join(numbered([made] if (made := self.frame(text)) else [], turn, 0, position))
+        form, dump = self._form, orjson.dumps
+        try:
+            return [form % (position, dump(text)) for position, text in zip(positions, texts, strict=True)]
+        except TypeError:
+            return []
 
     def rest(self) -> bytes:
         """What still waits when the message ends: a half that stayed alone."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import orjson
 from ag_ui.core import TokenUsage, aggregate_token_usage
@@ -211,6 +211,12 @@ class AguiStream:
         """Add the frames of these events, each with its id (``encode.numbered``): they end at these positions of a
         turn's log (``log.Batch``), and the reader stood at ``before``. Where it stands now: not behind this run's end.
         """
+        if self._text is not None and _only_text(events):  # mostly
+            made = self._text_deltas.all_numbered(turn, positions, events)
+            if made:
+                self._text.text += events
+                into += made
+                return positions[-1]
         for position, event in zip(positions, events, strict=True):
             if not isinstance(event, str):
                 into += numbered(self.feed(event), turn, before, position)
@@ -218,7 +224,7 @@ class AguiStream:
                     return position
             elif self._text is None or not event:
                 into += numbered(self.feed(MessageChunk(event)), turn, before, position)
-            else:  # the hot path
+            else:
                 self._text.text.append(event)
                 if sent := self._text_deltas.numbered(turn, position, event):
                     into.append(sent)
@@ -768,6 +774,10 @@ def _with_calls(message: Message, calls: Sequence[Message]) -> Message:
 
 def _calls(message: Message, call_id: str) -> bool:
     return any(call.get("id") == call_id for call in message.get("toolCalls") or ())
+
+
+def _only_text(events: Sequence[StreamEvent | str]) -> TypeGuard[Sequence[str]]:
+    return all([isinstance(event, str) and event for event in events])
 
 
 def _cut(content: str, cut: int) -> str:

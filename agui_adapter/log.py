@@ -12,6 +12,7 @@ import math
 import threading
 import time
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -33,9 +34,9 @@ _FRESH = 512  # the newest events are never merged: live readers stand there
 _WHOLE = 8  # the newest events are never shortened: live readers have not read them yet
 # Between two looks of a reader: of a stream whose events are less than `_SOON` apart it takes what has gathered, so
 # that the writer's thread does not hand the interpreter over for every delta. Slower ones (below 250 a second) never
-# notice, nor does anybody on a screen of 60 frames a second.
+# notice; such a fast one still comes 30 times a second.
 _SOON = 0.004  # seconds
-_BREATH = 0.016
+_BREATH = 0.033
 _GATHERED = 128  # events that it does not wait beyond
 _SHORT = (2_000, 200)  # characters that a result keeps once the log has to shrink, and once that is not enough
 
@@ -85,7 +86,12 @@ def _size(event: StreamEvent | str) -> int:
 
 
 class EventLog:
-    """Positions count from 1; a reader that has seen nothing stands at 0."""
+    """Positions count from 1; a reader that has seen nothing stands at 0.
+
+    The writer may keep back deltas of text for as long as nobody waits for them: ``patience`` many, and it says in
+    ``bring`` how they are fetched, which is done before anything is read or added. So a delta that nobody waits for
+    costs the thread that brings it next to nothing.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit_bytes: int = 8 << 20) -> None:
         self._loop = loop
@@ -99,12 +105,16 @@ class EventLog:
         self.first_text_at = 0.0  # on the monotonic clock; 0 while there is none
         self._wake_from = math.inf  # the position that wakes the readers who wait
         self._waiters: dict[asyncio.Future[None], None] = {}
-        self._read_at = 0.0  # on the loop's clock: when readers who waited last looked
-        self._fast = False  # and whether that was soon after the time before
+        self._read_at = -math.inf  # on the loop's clock: when a reader last found something new
+        self._seen = 0  # the position that it went to
+        self._fast = False  # whether it had come with less than `_SOON` for each event
+        self.patience = 0  # deltas; none before the first text, whose moment is noted
+        self.bring: Callable[[], None] = _nothing  # any thread; it takes the writer's lock, and then this log's
 
     @property
     def last(self) -> int:
         """The newest position."""
+        self.bring()
         return self._last
 
     @property
@@ -124,8 +134,13 @@ class EventLog:
 
     def append(self, event: StreamEvent) -> int:
         """Add an event; any thread. Its position, or 0, and nothing added, once the log is closed (late writers)."""
+        self.bring()
+        return self.add(event)
+
+    def add(self, event: StreamEvent) -> int:
+        """As ``append``, for the writer itself, which knows what it keeps back."""
         if isinstance(event, MessageChunk):
-            return self.append_text(event.text)
+            return self.add_texts((event.text,))
         with self._lock:
             if self._closed:
                 return 0
@@ -133,6 +148,7 @@ class EventLog:
                 self.first_text_at = self.first_text_at or time.monotonic()
             elif isinstance(event, TurnFinished):
                 self._closed = True
+                self.bring = _nothing  # nor does the log keep its writer alive
                 if self._wake_from < math.inf:  # who waits for more than one gets what there is
                     self._wake_from = self._last + 1
             position = self._last = self._last + 1
@@ -143,20 +159,21 @@ class EventLog:
             self._tell()
         return position
 
-    def append_text(self, text: str) -> int:
-        """Add a ``MessageChunk`` of this text, as ``append`` does. The hot path."""
+    def add_texts(self, texts: Sequence[str]) -> int:
+        """Add a ``MessageChunk`` of each of these texts, as ``add`` does; the last one's position. The hot path."""
         self._lock.acquire()  # `with` costs three times as much, for each delta
         try:
             if self._closed:
                 return 0
-            position = self._last = self._last + 1
-            self._events.append(text)
-            self._ends.append(position)
-            self._bytes += len(text) + _OVERHEAD
-            if position < self._wake_from and self._bytes <= self._limit and self.first_text_at:
-                return position
-            self.first_text_at = self.first_text_at or time.monotonic()
-            wakes = self._added(0)
+            first = self._last + 1
+            position = self._last = self._last + len(texts)
+            self._events += texts
+            self._ends += range(first, position + 1)
+            wakes = self._added(sum(map(len, texts)) + _OVERHEAD * len(texts))
+            if not self.first_text_at:
+                self.first_text_at = time.monotonic()
+            if self._wake_from == math.inf:
+                self.patience = _GATHERED
         finally:
             self._lock.release()
         if wakes:
@@ -179,6 +196,7 @@ class EventLog:
 
     def take(self, after: int = 0, limit: int = 4096) -> Batch:
         """What stands behind position ``after``, at most ``limit`` events; any thread, never waits."""
+        self.bring()
         with self._lock:
             first = bisect_right(self._ends, after)
             gap = 0 < after < self._last and first < len(self._ends) and self._starts(first) < after
@@ -190,6 +208,7 @@ class EventLog:
     def events(self, after: int = 0, until: int | None = None) -> list[StreamEvent]:
         """The events that end behind ``after`` and not behind ``until``, all by default, for who wants to know what
         they come to: deltas of text that follow each other are one."""
+        self.bring()
         with self._lock:
             first = bisect_right(self._ends, after)
             last = len(self._ends) if until is None else bisect_right(self._ends, until)
@@ -203,26 +222,41 @@ class EventLog:
     async def read(self, after: int = 0, limit: int = 4096) -> Batch:
         """As ``take``, but waits for at least one event or the end. On the log's loop.
 
-        Of a fast stream, who reads on at once waits ``_BREATH`` for more than one event.
+        Of a fast stream, who reads on at once waits ``_BREATH`` for more than one event, even if one is there: writing
+        hands the interpreter over, so some always are.
         """
-        waited = False
-        while self._last <= after and not self._closed:
-            breath = self._read_at + _BREATH - self._loop.time() if self._fast and not waited else 0.0
-            await self._news(after, breath)
-            waited = True
-            if breath > 0 and self._last > after:
-                self._fast = self._last - after >= _BREATH / _SOON
-                self._read_at = self._loop.time() if self._fast else -math.inf  # no event came at this very time
+        breath = self._read_at + _BREATH - self._loop.time() if self._fast else 0.0
+        breathed = False
+        while self.last - after < (wanted := _GATHERED if breath > 0 else 1) and not self._closed:
+            await self._news(after + wanted, breath)
+            breathed, breath = breath > 0, 0.0
+        self._looks(breathed)
         return self.take(after, limit)
 
-    async def _news(self, after: int, breath: float) -> None:
-        """Wait for an event behind ``after``; or for ``breath`` seconds where that is more than none."""
+    def _looks(self, breathed: bool) -> None:
+        """A reader goes on to the newest event, perhaps at a time at which none came: it has ``breathed``.
+
+        By how many came since the time before: how often the loop's thread has its turn says nothing.
+        """
+        fresh = self._last - self._seen
+        if fresh > 0:
+            now = self._loop.time()
+            self._fast = fresh * _SOON > now - self._read_at
+            self._read_at = now if self._fast or not breathed else -math.inf
+            self._seen = self._last
+
+    async def _news(self, position: int, breath: float) -> None:
+        """Wait for the event at ``position``; or for ``breath`` seconds where that is more than none."""
         with self._lock:
-            if self._last > after or self._closed:
+            if self._last >= position or self._closed:
                 return
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters[waiter] = None
-            self._wake_from = min(self._wake_from, after + (_GATHERED if breath > 0 else 1))
+            self._wake_from = min(self._wake_from, position)
+            if breath <= 0:
+                self.patience = 0
+        if breath <= 0:
+            self.bring()  # what came before the writer knew
         timer = self._loop.call_later(breath, _end, waiter) if breath > 0 else None
         try:
             await waiter
@@ -232,8 +266,6 @@ class EventLog:
             self._waiters.pop(waiter, None)
 
     def _wake(self) -> None:
-        now = self._loop.time()
-        self._fast, self._read_at = now - self._read_at < _SOON, now
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             _end(waiter)
@@ -275,6 +307,10 @@ class EventLog:
         if self._bytes > self._limit * 3 // 4:
             # Nothing is left to give: shrink again only when another quarter has come.
             self._limit = max(self._limit, self._bytes * 5 // 4)
+
+
+def _nothing() -> None:
+    """Nothing is kept back."""
 
 
 def _end(waiter: asyncio.Future[None]) -> None:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
+from .piece import Piece
 from .secrets_hold import SecretsHold
 from .session import Turn
 from .stream import (
@@ -38,7 +41,6 @@ from .stream import (
     TurnFinished,
     Usage,
 )
-from .tags import Hold
 
 _FURTHER = "This message came too late for the answer above. It is answered next: do not send it again."
 _NO_RESULT = "[no result: the turn ended before this tool did]"
@@ -78,22 +80,10 @@ class Secrets:
 
 
 @dataclass
-class _Piece:
-    message_id: str
-    text: list[str] = field(default_factory=list)
-    hold: Hold = field(default_factory=Hold)
-    secrets: SecretsHold | None = None
-    before: str = ""  # what the message holds before this piece: a cut answer that goes on in the same message
-
-    def joined(self) -> str:
-        return "".join(self.text)
-
-
-@dataclass
 class _Step:
     """What the model has sent since the last committed step."""
 
-    pieces: list[_Piece] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
     kept: int = 0  # this many pieces are in the history already (a cut answer that is being continued)
     content: str | None = None  # what the history keeps of this step's text
     answered: bool = False  # post_api_request came
@@ -122,6 +112,9 @@ class Tap:
         secrets: Secrets | None = None,
     ) -> None:
         self.turn = turn
+        self._log = turn.log
+        self._log.bring = self._bring
+        self._noted: deque[str] = deque()  # deltas of text that are not in the log yet
         self._secrets = secrets  # `shown` leaves them out too
         self._thoughts: SecretsHold | None = None
         self._shown = shown  # a text as a person sees it: what only tells Hermes to send a file is not for them
@@ -130,7 +123,7 @@ class Tap:
         self._live = True
         self._count = 0
         self._requests = 0
-        self._open: _Piece | None = None
+        self._open: Piece | None = None
         self._reasoning = False
         self._step = _Step()
         self._pending: dict[str, Call] = {}  # by wire id, calls without a result
@@ -144,8 +137,14 @@ class Tap:
         self.interrupted = False
         self.completed = False
         self.failure: Failure | None = None
-        self.spoke = False  # text or calls are in the log, not only notices
+        self._spoke = False
         self.attached = False  # a file was sent
+
+    @property
+    def spoke(self) -> bool:
+        """Text or calls are in the log, not only notices."""
+        self._bring()
+        return self._spoke
 
     # -- agent turns -----------------------------------------------------------------------------------------
 
@@ -154,7 +153,7 @@ class Tap:
 
         ``aside``: nobody said it; Hermes itself reports, of a subagent's end for one.
         """
-        with self._lock:
+        with self:
             self.agent_turns += 1
             self.open_turns = 1
             self.interrupted = self.completed = False
@@ -178,7 +177,7 @@ class Tap:
 
     def end(self, *, completed: bool, interrupted: bool) -> None:
         """The agent turn ended in order (``on_session_end``)."""
-        with self._lock:
+        with self:
             self.open_turns = 0
             self.completed, self.interrupted = completed, interrupted
 
@@ -188,7 +187,7 @@ class Tap:
 
         For one agent turn that ended in order with a text and called nothing: nothing can follow that its caller reads.
         """
-        with self._lock:
+        with self:
             turn, said = self.turn, self._finals[-1:]
             plain = self.agent_turns == 1 and not turn.thread.call_ids and not turn.media and any(map(str.strip, said))
             ended = self.completed and not self.interrupted and self.failure is None and not turn.stopping
@@ -198,43 +197,23 @@ class Tap:
 
     def stop(self) -> None:
         """Nothing more will be written; every call that was announced gets its result first."""
-        with self._lock:
+        with self:
             self._close_calls(_NO_RESULT)
             self._live = False
 
     # -- text ------------------------------------------------------------------------------------------------
 
     def text(self, delta: str) -> None:
-        """A delta of the answer. Per-request thread. The hot path."""
-        self._lock.acquire()  # `with` costs three times as much, for each delta
-        try:
-            if not self._live:
-                return
-            piece = self._open
-            if piece is None:
-                # Hermes puts an empty line before text that follows a tool; here that is a message of its own.
-                delta = delta.lstrip("\n")
-                if not delta:
-                    return
-                piece = self._start()
-            if piece.hold.held or "M" in delta or "[" in delta:
-                delta = piece.hold.feed(delta)
-                if not piece.text:
-                    delta = delta.lstrip("\n")
-                if not delta:
-                    return
-            if piece.secrets is not None:
-                delta = piece.secrets.feed(delta)
-                if not delta:
-                    return
-            piece.text.append(delta)
-            self.turn.log.append_text(delta)
-        finally:
-            self._lock.release()
+        """A delta of the answer. Per-request thread. The hot path: Hermes parses its stream on this thread, and every
+        line that runs between two of its deltas makes that slower. So it is only noted here, unless it is waited for.
+        """
+        self._noted.append(delta)
+        if len(self._noted) > self._log.patience:
+            self._bring()
 
     def reason(self, delta: str) -> None:
         """A delta of reasoning. Per-request thread."""
-        with self._lock:
+        with self:
             if not self._live or not delta:
                 return
             if not self._reasoning:
@@ -246,11 +225,11 @@ class Tap:
             if self._thoughts is not None:
                 delta = self._thoughts.feed(delta)
             if delta:
-                self.turn.log.append(ReasoningChunk(delta))
+                self._log.add(ReasoningChunk(delta))
 
     def interim(self, text: str, already_streamed: bool) -> None:
         """The visible text of a step that goes on with tools, before it is committed."""
-        with self._lock:
+        with self:
             if not self._live:
                 return
             self._step.content = text
@@ -263,39 +242,39 @@ class Tap:
 
     def commentary(self, text: str) -> None:
         """Complete text from Hermes's own events: a message of its own unless it was streamed."""
-        with self._lock:
+        with self:
             if self._live and text.strip() and not _same(text, self._streamed()):
                 self._stop_text()
                 self._stop_reasoning()
-                self.spoke = True
+                self._spoke = True
                 self._append(MessageStart(self._mint("m")))
                 self._append(Commentary(self._redact(text)))
 
     def reply(self, text: str) -> None:
         """Complete text that is the answer of a cycle without an agent turn (a command's reply, a pairing code)."""
-        with self._lock:
+        with self:
             if self._live and text.strip():
                 self._stop_text()
                 self._stop_reasoning()
-                self.spoke = True
+                self._spoke = True
                 self._append(MessageStart(self._mint("m")))
                 self._append(MessageChunk(self._redact(text)))
                 self._append(MessageStop(final=False))
 
     def plain_call(self, event: ToolCallChunk) -> None:
         """A tool start from Hermes's own events, which bring no id: it is minted, and the call shown."""
-        with self._lock:
+        with self:
             if self._live:
                 self.committed([Call(self._mint("c"), event.tool_name, json.dumps(event.args or {}, default=str))])
 
     def new_id(self, letter: str) -> str:
         """An id of this turn's own."""
-        with self._lock:
+        with self:
             return self._mint(letter)
 
     def attach(self, file: Attachment) -> None:
         """The agent sends a file."""
-        with self._lock:
+        with self:
             if self._live:
                 self._stop_text()
                 self._stop_reasoning()
@@ -304,12 +283,12 @@ class Tap:
 
     def said(self, part: str) -> bool:
         """Whether an answer of this turn holds this text."""
-        with self._lock:
+        with self:
             return any(part in text for text in self._finals)
 
     def notice(self, kind: str, text: str, /, **extra: object) -> None:
         """Something to tell beside the answer."""
-        with self._lock:
+        with self:
             if self._live and text.strip():
                 self._append(GatewayNotice(kind, self._redact(text), extra))
 
@@ -317,7 +296,7 @@ class Tap:
 
     def begin_request(self) -> None:
         """The agent's loop begins another round (``step_callback``)."""
-        with self._lock:
+        with self:
             if self._live:
                 self._requests += 1
                 self._append(StepStarted(self._requests))
@@ -327,7 +306,7 @@ class Tap:
 
         ``sealed``: its reasoning as only the provider can read it.
         """
-        with self._lock:
+        with self:
             if not self._live:
                 return
             self._stop_reasoning()
@@ -345,7 +324,7 @@ class Tap:
         ``errors``: calls of the step that will not run, with the result that the model gets. Client calls are
         announced at once; a server call behind one runs after its answer and is announced when it does.
         """
-        with self._lock:
+        with self:
             if not self._live:
                 return
             step = self._step
@@ -355,7 +334,7 @@ class Tap:
             self._settle(self._shown(step.content if step.content is not None else self._streamed()))
             self._stop_reasoning()
             self._seal()
-            self.spoke = True
+            self._spoke = True
             ordered = _in_order(step.calls, [*calls, *(call for call, _ in errors)])
             parent = step.pieces[-1].message_id if step.pieces else self._mint("m")
             self._last_calls = []
@@ -389,7 +368,7 @@ class Tap:
         tool calls): it is announced here with the errors the model gets. Calls that ended nowhere (skipped,
         malformed) get their result. Any other uncommitted step was dropped and is made again.
         """
-        with self._lock:
+        with self:
             if not self._live:
                 return
             if self._pending and len(results) == len(self._last_calls):
@@ -413,7 +392,7 @@ class Tap:
 
         The rest goes on in the same message, unless what was streamed had to be corrected.
         """
-        with self._lock:
+        with self:
             step, going = self._step, self._open
             if not self._live or not any(piece.text for piece in step.pieces[step.kept :]):
                 return
@@ -421,14 +400,14 @@ class Tap:
             step.kept = len(step.pieces)
             if going is not None and self._open is going:
                 before = going.before + going.joined()
-                self._open = _Piece(going.message_id, before=before, secrets=self._new_hold())
+                self._open = Piece(going.message_id, before=before, begun=True, secrets=self._new_hold())
                 step.pieces.append(self._open)
 
     def result(
         self, call_id: str, name: str, content: str, *, status: CallStatus = "ok", duration: float = 0.0
     ) -> None:
         """A call's result as the model gets it; the first one counts."""
-        with self._lock:
+        with self:
             waiting = [one for one in self._wire_ids.get(call_id, ()) if one in self._pending]
             # One id may stand for several calls: the tool's name tells them apart as far as it can.
             waiting.sort(key=lambda one: self._pending[one].name != name)
@@ -437,7 +416,7 @@ class Tap:
 
     def starts(self, call_id: str) -> None:
         """A call runs now, by the model's id."""
-        with self._lock:
+        with self:
             for wire in self._wire_ids.get(call_id, ()):
                 if self._live and wire in self._pending:
                     self._announce(wire)
@@ -445,18 +424,18 @@ class Tap:
 
     def wire_ids(self, call_id: str) -> list[str]:
         """The ids on the wire of a call of the newest step, by the model's id (which may stand for several)."""
-        with self._lock:
+        with self:
             return list(self._wire_ids.get(call_id, ()))
 
     def runs_long(self, call_id: str, name: str, seconds: float) -> None:
         """A call, by its id on the wire, has been running for so long. On the loop."""
-        with self._lock:
+        with self:
             if self._live and call_id in self._pending:
                 self._append(LongTool(name, seconds, call_id))
 
     def results(self, found: dict[str, str]) -> None:
         """Results of calls that an interrupt skipped, by the model's id, as the history has them."""
-        with self._lock:
+        with self:
             for call, wire in self._last_calls:
                 content = found.get(call.id)
                 if content is not None:
@@ -464,7 +443,7 @@ class Tap:
 
     def inner_call(self, parent: str, name: str, arguments: str) -> str:
         """Running code called a tool; returns the id for ``inner_result``."""
-        with self._lock:
+        with self:
             call_id = self._mint("i")
             if self._live:
                 self._append(InnerToolCall(self._parent(parent), call_id, name, self._hide(arguments)))
@@ -472,7 +451,7 @@ class Tap:
 
     def inner_result(self, parent: str, call_id: str, content: str, ok: bool, duration: float) -> None:
         """The end of an inner call; ``duration`` in seconds."""
-        with self._lock:
+        with self:
             if self._live:
                 content = self._hide(content)
                 short = content[: self._max]
@@ -484,7 +463,7 @@ class Tap:
 
     def final(self, text: str) -> None:
         """The answer after all transforms (``post_llm_call``)."""
-        with self._lock:
+        with self:
             if not self._live:
                 return
             self._stop_reasoning()
@@ -497,7 +476,7 @@ class Tap:
 
     def answer(self, text: str) -> None:
         """The answer as the gateway delivers it: nothing new after ``final``, unless the gateway added to it."""
-        with self._lock:
+        with self:
             if not self._live:
                 return
             text = self._shown(text)
@@ -513,12 +492,12 @@ class Tap:
 
     def has_said(self, text: str) -> bool:
         """Whether this is a final answer that the client has."""
-        with self._lock:
+        with self:
             return any(_same(text, known) for known in self._finals)
 
     def drop_uncommitted(self, kept: Sequence[str]) -> None:
         """The turn failed: text that is not in the history is void. ``kept``: what the history has of this turn."""
-        with self._lock:
+        with self:
             self._stop_text()
             known = {squash(text) for one in kept for text in (one, self._shown(one))}
             for piece in self._step.pieces[self._step.kept :]:
@@ -527,11 +506,48 @@ class Tap:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _start(self) -> _Piece:
+    def __enter__(self) -> Self:
+        """Nobody else is at the tap, and what was noted is in the log. Any thread; within itself too."""
+        self._lock.acquire()
+        try:
+            if self._noted:
+                self._take_in()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def _bring(self) -> None:
+        if self._noted:
+            with self:
+                pass
+
+    def _take_in(self) -> None:
+        """Put into the log what was noted, as it may be shown."""
+        deltas = [delta for _ in range(len(self._noted)) if (delta := self._noted.popleft())]
+        if not self._live or not deltas:
+            return
+        piece = self._open
+        if piece is None:
+            # Hermes puts an empty line before text that follows a tool; here that is a message of its own.
+            while deltas and not (first := deltas[0].lstrip("\n")):
+                del deltas[0]
+            if not deltas:
+                return
+            deltas[0] = first
+            piece = self._start()
+        told = piece.feed(deltas)
+        if told:
+            self._log.add_texts(told)
+
+    def _start(self) -> Piece:
         self._stop_reasoning()
-        piece = self._open = _Piece(self._mint("m"), secrets=self._new_hold())
+        piece = self._open = Piece(self._mint("m"), secrets=self._new_hold())
         self._step.pieces.append(piece)
-        self.spoke = True
+        self._spoke = True
         self._append(MessageStart(piece.message_id))
         return piece
 
@@ -554,9 +570,7 @@ class Tap:
         """
         step = self._step
         for piece in step.pieces:
-            piece.hold.drop()
-            if piece.secrets is not None:
-                piece.secrets.drop()
+            piece.drop()
         fresh = [piece for piece in step.pieces[step.kept :] if piece.text]
         kept = squash("".join(piece.joined() for piece in step.pieces[: step.kept]))
         if final and kept:
@@ -586,11 +600,8 @@ class Tap:
     def _stop_text(self) -> None:
         piece, self._open = self._open, None
         if piece is not None:
-            rest = piece.hold.rest()
-            if piece.secrets is not None:
-                rest = piece.secrets.feed(rest) + piece.secrets.rest()
+            rest = piece.rest()
             if rest:
-                piece.text.append(rest)
                 self._append(MessageChunk(rest))
             self._append(MessageStop(final=False))
 
@@ -599,7 +610,7 @@ class Tap:
             self._reasoning = False
             rest = self._thoughts.rest() if self._thoughts is not None else ""
             if rest:
-                self.turn.log.append(ReasoningChunk(rest))
+                self._log.add(ReasoningChunk(rest))
             self._append(ReasoningStop())
 
     def _seal(self) -> None:
@@ -658,7 +669,7 @@ class Tap:
         return f"{self.turn.id}-{letter}{self._count}"
 
     def _append(self, event: object) -> None:
-        self.turn.log.append(event)
+        self._log.add(event)
 
 
 def _behind(content: str, squashed: str) -> str | None:

@@ -93,6 +93,7 @@ class _Attachment:
     client_names: list[str] = field(default_factory=list)  # client tools that the agent has been given
     client_calls: dict[str, list[Pending]] = field(default_factory=dict)  # the model's call id → announced, not run
     stale: frozenset[threading.Thread] = frozenset()  # threads of earlier requests: what they still bring is not ours
+    asking: int = 0  # the number of a thread that is none of them: looking is dear, for each delta
     state_names: list[str] = field(default_factory=list)  # the state tools that the agent has been given
     facts: Facts | None = None  # what is told in the shared state, if the operator lets it
     text_alone: bool = False  # its answer is there, and the gateway will send no file with it
@@ -107,12 +108,20 @@ class _Attachment:
             except Exception:
                 logger.exception("agui: a step was not told")  # Hermes swallows what its callbacks raise
                 raise
-        elif threading.current_thread() not in self.stale:
+        elif threading.get_ident() == self.asking or self.is_ours():
             self.tap.text(text)
 
     def reason(self, text: str) -> None:
-        if threading.current_thread() not in self.stale:
+        if threading.get_ident() == self.asking or self.is_ours():
             self.tap.reason(text)
+
+    def is_ours(self) -> bool:
+        """Whether this thread brings what this turn has asked for. No stale thread can have its number later: they
+        were all there before it."""
+        if threading.current_thread() in self.stale:
+            return False
+        self.asking = threading.get_ident()
+        return True
 
     def commit(self) -> None:
         message, self.message = self.message, None
