@@ -78,7 +78,7 @@ def _tables(quick: bool, parts: tuple[str, ...] | list[str]) -> Iterator[Table]:
             yield rate.measure(rig, deltas=200 if quick else 3000, rounds=1 if quick else 5)
         if "share" in parts:
             _say("what the adapter costs a turn")
-            yield share.measure(rig, deltas=200 if quick else 2000, pairs=3 if quick else 50)
+            yield share.measure(rig, deltas=200 if quick else 2000, pairs=3 if quick else 150)
         if "parked" in parts:
             _say("beside parked turns")
             yield parked.measure(rig, parked=4 if quick else 64, rounds=2 if quick else 15)

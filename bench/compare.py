@@ -11,11 +11,6 @@ from .report import Bound, median, percentile
 _RESAMPLED = 2000
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the median, by resampling with a fixed seed."""
-    return _interval(len(values), lambda chosen: statistics.median(values[index] for index in chosen))
-
-
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
     """Mean ÷ mean, with its 95 % interval by resampling rounds: the samples of one round stay together."""
 
