@@ -261,9 +261,12 @@ class EventLog:
         try:
             await waiter
         finally:
+            self._waiters.pop(waiter, None)
             if timer is not None:
                 timer.cancel()
-            self._waiters.pop(waiter, None)
+                with self._lock:
+                    if not self._waiters:  # nobody else is to be woken where this one would have been
+                        self._wake_from = math.inf
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, {}

@@ -157,6 +157,24 @@ async def test_a_fast_stream_does_not_wake_the_loop_for_each_delta() -> None:
     assert loop.wakes <= sum(spaces) / log._BREATH + 400 / log._GATHERED + 3
 
 
+async def test_a_fast_stream_is_known_however_seldom_the_loop_has_its_turn() -> None:
+    """The interpreter goes from thread to thread every 5 ms: by then 17 deltas are there, and a write lets it go."""
+    loop = ClockedLoop(asyncio.get_running_loop())
+    turn, tap = turn_of(loop)
+    reading = asyncio.create_task(read(turn))
+    await loop.after(0.001)
+    for block in range(60):
+        for text in TEXTS[17 * block : 17 * (block + 1)]:
+            tap.text(text)
+        await loop.after(0.0052)
+    tap.stop()
+    turn.finish("success")
+    await loop.after(1)
+    chunks = await reading
+    assert b"".join(chunks).count(b'"delta"') == 60 * 17
+    assert len(chunks) <= 60 * 0.0052 / log._BREATH + 5
+
+
 async def test_a_slower_stream_pays_for_no_timers_once_it_was_fast() -> None:
     loop = await streamed([0.0005] * 20 + [log._SOON * 1.05] * 200)
     assert 0 < loop.timers < 5

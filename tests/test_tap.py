@@ -287,6 +287,15 @@ class TestContinuedAnswers:
         tap.final("First half second half")
         assert plain(tap) == [("assistant", "First half second half")]
 
+    def test_its_blank_lines_are_the_answers_own(self, tap: Tap) -> None:
+        tap.text("First half")
+        tap.text_kept("First half")
+        tap.text("\n\n")
+        tap.text("Second half")
+        tap.notice("notice", "as it streams")
+        streamed = "".join(event.text for event in tap.turn.log.events() if isinstance(event, MessageChunk))
+        assert streamed == "First half\n\nSecond half"
+
     def test_a_last_part_alone_is_no_difference_either(self, tap: Tap) -> None:
         tap.text("First half")
         tap.text_kept("First half")
