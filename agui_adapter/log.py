@@ -37,6 +37,7 @@ _WHOLE = 8  # the newest events are never shortened: live readers have not read 
 # notice; such a fast one still comes 30 times a second.
 _SOON = 0.004  # seconds
 _BREATH = 0.033
+_PAIR = 2  # events
 _GATHERED = 128  # events that it does not wait beyond
 _SHORT = (2_000, 200)  # characters that a result keeps once the log has to shrink, and once that is not enough
 
@@ -107,7 +108,8 @@ class EventLog:
         self._waiters: dict[asyncio.Future[None], None] = {}
         self._read_at = -math.inf  # on the loop's clock: when a reader last found something new
         self._seen = 0  # the position that it went to
-        self._fast = False  # whether it had come with less than `_SOON` for each event
+        self._soon = False  # whether it had come with less than `_SOON` for each event
+        self._fast = False  # and that not by chance
         self.patience = 0  # deltas; none before the first text, whose moment is noted
         self.bring: Callable[[], None] = _nothing  # any thread; it takes the writer's lock, and then this log's
 
@@ -241,7 +243,8 @@ class EventLog:
         fresh = self._last - self._seen
         if fresh > 0:
             now = self._loop.time()
-            self._fast = fresh * _SOON > now - self._read_at
+            before, self._soon = self._soon, fresh * _SOON > now - self._read_at
+            self._fast = self._soon and (before or fresh > _PAIR)  # two deltas of a slow one may come together
             self._read_at = now if self._fast or not breathed else -math.inf
             self._seen = self._last
 

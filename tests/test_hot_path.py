@@ -180,6 +180,11 @@ async def test_a_slower_stream_pays_for_no_timers_once_it_was_fast() -> None:
     assert 0 < loop.timers < 5
 
 
+async def test_two_deltas_of_a_slow_stream_that_come_together_delay_no_third() -> None:
+    loop = await streamed([0.04, 0.04, 0.001] * 20)
+    assert loop.timers == 0
+
+
 async def test_two_hundred_readers_cost_the_producer_one_wake_up() -> None:
     loop = CountingLoop(asyncio.get_running_loop())
     turn, tap = turn_of(loop)
