@@ -151,8 +151,8 @@ class EventLog:
             elif isinstance(event, TurnFinished):
                 self._closed = True
                 self.bring = _nothing  # nor does the log keep its writer alive
-                if self._wake_from < math.inf:  # who waits for more than one gets what there is
-                    self._wake_from = self._last + 1
+            if self._wake_from < math.inf and not isinstance(event, ReasoningChunk):  # only deltas wait for more
+                self._wake_from = min(self._wake_from, self._last + 1)
             position = self._last = self._last + 1
             self._events.append(event)
             self._ends.append(position)
@@ -225,7 +225,7 @@ class EventLog:
         """As ``take``, but waits for at least one event or the end. On the log's loop.
 
         Of a fast stream, who reads on at once waits ``_BREATH`` for more than one event, even if one is there: writing
-        hands the interpreter over, so some always are.
+        hands the interpreter over, so some always are. What is no delta is told at once.
         """
         breath = self._read_at + _BREATH - self._loop.time() if self._fast else 0.0
         breathed = False

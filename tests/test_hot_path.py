@@ -18,6 +18,7 @@ from agui_adapter.hermes.redaction import hide, redact_lines
 from agui_adapter.log import EventLog
 from agui_adapter.run import Run
 from agui_adapter.session import Principal, Thread, Turn
+from agui_adapter.stream import GatewayNotice
 from agui_adapter.tap import Secrets, Tap
 
 DELTAS = 2000
@@ -183,6 +184,26 @@ async def test_a_slower_stream_pays_for_no_timers_once_it_was_fast() -> None:
 async def test_two_deltas_of_a_slow_stream_that_come_together_delay_no_third() -> None:
     loop = await streamed([0.04, 0.04, 0.001] * 20)
     assert loop.timers == 0
+
+
+async def test_what_is_no_delta_comes_at_once_in_a_fast_stream_too() -> None:
+    """A call and its result are told apart, and a question does not wait, just behind a burst of text."""
+    loop = ClockedLoop(asyncio.get_running_loop())
+    turn, tap = turn_of(loop)
+    reading = asyncio.create_task(read(turn))
+    for text in TEXTS[:100]:
+        await loop.after(0.0003)
+        tap.text(text)
+    turn.append(GatewayNotice("notice", "Between two deltas."))
+    reader = asyncio.create_task(turn.log.read(turn.log.last))
+    await loop.after(0)
+    turn.append(GatewayNotice("notice", "And another one."))
+    await loop.after(0)  # no time at all
+    assert reader.done()
+    tap.stop()
+    turn.finish("success")
+    await loop.after(1)
+    await reading
 
 
 async def test_two_hundred_readers_cost_the_producer_one_wake_up() -> None:
