@@ -211,7 +211,7 @@ class AguiStream:
         """Add the frames of these events, each with its id (``encode.numbered``): they end at these positions of a
         turn's log (``log.Batch``), and the reader stood at ``before``. Where it stands now: not behind this run's end.
         """
-        if self._text is not None and _only_text(events):  # mostly
+        if self._text is not None and _only_text(events):  # the hot path: nearly always all of them can be told at once
             made = self._text_deltas.all_numbered(turn, positions, events)
             if made:
                 self._text.text += events

@@ -152,7 +152,7 @@ class EventLog:
                 self._closed = True
                 self.bring = _nothing  # nor does the log keep its writer alive
             if self._wake_from < math.inf and not isinstance(event, ReasoningChunk):  # only deltas wait for more
-                self._wake_from = min(self._wake_from, self._last + 1)
+                self._wake_from = self._last + 1
             position = self._last = self._last + 1
             self._events.append(event)
             self._ends.append(position)
