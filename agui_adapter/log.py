@@ -14,8 +14,10 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any, Self
 
 from .stream import (
     Commentary,
@@ -86,6 +88,32 @@ def _size(event: StreamEvent | str) -> int:
     return size
 
 
+class _Waiter(asyncio.Future[None]):
+    """A future whose one task goes on within ``end``, not an iteration of the loop later: each iteration gives up the
+    interpreter, and Hermes's thread, busy with the next delta, has to give it back.
+
+    ``end`` is for a callback of the loop, where no task runs.
+    """
+
+    _goes_on: Callable[[Any], object]
+    _context: Context | None
+
+    def add_done_callback(self, fn: Callable[[Self], object], /, *, context: Context | None = None) -> None:
+        self._goes_on, self._context = fn, context
+
+    def end(self) -> None:
+        """It is over, unless it is already."""
+        if not self.done():
+            self.set_result(None)
+            (self._context or copy_context()).run(self._goes_on, self)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        cancelled = super().cancel(msg)
+        if cancelled:
+            self.get_loop().call_soon(self._goes_on, self, context=self._context)
+        return cancelled
+
+
 class EventLog:
     """Positions count from 1; a reader that has seen nothing stands at 0.
 
@@ -105,7 +133,7 @@ class EventLog:
         self._closed = False
         self.first_text_at = 0.0  # on the monotonic clock; 0 while there is none
         self._wake_from = math.inf  # the position that wakes the readers who wait
-        self._waiters: dict[asyncio.Future[None], None] = {}
+        self._waiters: dict[_Waiter, None] = {}
         self._read_at = -math.inf  # on the loop's clock: when a reader last found something new
         self._seen = 0  # the position that it went to
         self._soon = False  # whether it had come with less than `_SOON` for each event
@@ -253,15 +281,17 @@ class EventLog:
         with self._lock:
             if self._last >= position or self._closed:
                 return
-            waiter: asyncio.Future[None] = self._loop.create_future()
+            waiter = _Waiter()
             self._waiters[waiter] = None
             self._wake_from = min(self._wake_from, position)
             if breath <= 0:
                 self.patience = 0
-        if breath <= 0:
-            self.bring()  # what came before the writer knew
-        timer = self._loop.call_later(breath, _end, waiter) if breath > 0 else None
+        timer: asyncio.TimerHandle | None = None
         try:
+            if breath > 0:
+                timer = self._loop.call_later(breath, waiter.end)
+            else:
+                self.bring()  # what came before the writer knew
             await waiter
         finally:
             self._waiters.pop(waiter, None)
@@ -274,7 +304,7 @@ class EventLog:
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
-            _end(waiter)
+            waiter.end()
 
     def _starts(self, index: int) -> int:
         return self._ends[index - 1] if index else 0
@@ -317,11 +347,6 @@ class EventLog:
 
 def _nothing() -> None:
     """Nothing is kept back."""
-
-
-def _end(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
 
 
 def _joined(first: StreamEvent | str, texts: list[str]) -> StreamEvent | str:

@@ -133,7 +133,7 @@ class ClockedLoop(CountingLoop):
             if timer is None or self._timers[timer][0] > end:
                 break
             self._now, call, args = self._timers.pop(timer)
-            call(*args)
+            self._loop.call_soon(call, *args)
         self._now = end
 
 

@@ -161,6 +161,29 @@ async def test_a_reader_cancelled_while_it_is_woken_harms_nobody() -> None:
     assert log._waiters == {}
 
 
+async def test_a_reader_that_is_woken_has_read_before_the_loop_looks_at_anything_else() -> None:
+    log, seen = EventLog(asyncio.get_running_loop()), []
+    reader = asyncio.create_task(log.read())
+    await until(lambda: len(log._waiters) == 1)
+    log.append(MessageChunk("a"))
+    asyncio.get_running_loop().call_soon(lambda: seen.append(reader.done()))
+    await reader
+    assert seen == [True]
+
+
+async def test_a_reader_that_fails_while_it_begins_to_wait_is_not_woken() -> None:
+    log = EventLog(asyncio.get_running_loop())
+
+    def fail() -> None:
+        if log._waiters:
+            raise RuntimeError("no")
+
+    log.bring = fail
+    with pytest.raises(RuntimeError):
+        await log.read()
+    assert log._waiters == {}
+
+
 def test_an_append_after_the_loop_has_gone_is_kept() -> None:
     loop = asyncio.new_event_loop()
     log = EventLog(loop)

@@ -128,25 +128,20 @@ def test_an_end_leaves_nothing_that_keeps_the_writer_or_grows() -> None:
     loop.close()
 
 
-async def test_a_delta_that_comes_just_before_the_writer_knows_of_the_reader_is_fetched() -> None:
-    class Late:
-        """A loop that is asked for a future, by a reader that waits, after a delta was noted."""
+async def test_a_delta_that_comes_just_before_the_writer_knows_of_the_reader_is_fetched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tap = tap_of(asyncio.get_running_loop())
 
-        def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-            self._loop = loop
-            self.notes = lambda: None
+    class Late(log_module._Waiter):
+        """What a reader makes when it begins to wait, after which a delta is noted."""
 
-        def create_future(self) -> asyncio.Future[None]:
-            self.notes()
-            return self._loop.create_future()
+        def __init__(self) -> None:
+            super().__init__()
+            tap.text("two ")
 
-        def __getattr__(self, name: str) -> object:
-            return getattr(self._loop, name)
-
-    loop = Late(asyncio.get_running_loop())
-    tap = tap_of(loop)  # type: ignore[arg-type]
     tap.text("one ")
-    loop.notes = lambda: tap.text("two ")
+    monkeypatch.setattr(log_module, "_Waiter", Late)
     async with asyncio.timeout(PATIENCE):
         batch = await tap.turn.log.read(tap.turn.log.last)
     assert batch.found == ["two "]
