@@ -761,8 +761,12 @@ class AguiStream:
                 return made
 
     def _fresh(self, wish: str, letter: str) -> str:
-        """The wished id if nothing else has it, else a minted one: ids are unique within the thread."""
-        if wish and wish not in self._used:
+        """The wished id if nothing else has it, else a minted one: ids are unique within the thread.
+
+        None of the form of those that are minted is given away: after a resync other ones are minted than without it.
+        """
+        mine = wish.startswith(f"{self._prefix}.") and wish[len(self._prefix) + 2 :].isdecimal()
+        if wish and wish not in self._used and not mine:
             self._used.add(wish)
             return wish
         return self._mint(letter)

@@ -16,6 +16,7 @@ from agui_adapter.events import _HANDLERS, HIDDEN, NO_RESULT, AguiStream, View
 from agui_adapter.log import EventLog
 from agui_adapter.peers import MODERN, OLD, OLDEST, Peer, peer_of
 from agui_adapter.stream import (
+    Attachment,
     Commentary,
     GatewayNotice,
     InnerToolCall,
@@ -607,6 +608,16 @@ class TestIds:
         events = events_of(MessageChunk("a"), MessageStart("turn-1-m1"), MessageChunk("b"))
         started = [event["messageId"] for event in events if event["type"] == "TEXT_MESSAGE_START"]
         assert started == ["turn-1.m1", "turn-1-m1"]
+
+    def test_an_event_is_given_no_id_of_the_form_of_those_that_are_minted(self) -> None:
+        """Else it would have another one behind a resync, which mints a further id where reasoning goes on."""
+        events = [ReasoningStart(""), ReasoningChunk("a"), Attachment("turn-1.r2", "f", "/f", "f")]
+        whole, cut = (stream(view=View(reasoning="full")) for _ in range(2))
+        play(whole, events)
+        cut.resync(events[:1])
+        for event in events[1:]:
+            cut.feed(event)
+        assert whole.messages() == cut.messages() != []
 
 
 class TestText:
