@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeGuard
+from itertools import islice
+from typing import Any, Literal
 
 import orjson
 from ag_ui.core import TokenUsage, aggregate_token_usage
@@ -208,27 +209,28 @@ class AguiStream:
         turn: bytes,
         before: int,
     ) -> int:
-        """Add the frames of these events, each with its id (``encode.numbered``): they end at these positions of a
-        turn's log (``log.Batch``), and the reader stood at ``before``. Where it stands now: not behind this run's end.
+        """Add the frames of these events, each with its id (``encode.numbered``), those of deltas in a row as one.
+
+        They end at these positions of a turn's log (``log.Batch``), and the reader stood at ``before``. Where it stands
+        now: not behind this run's end.
         """
-        if self._text is not None and _only_text(events):  # the hot path: nearly always all of them can be told at once
-            made = self._text_deltas.all_numbered(turn, positions, events)
-            if made:
-                self._text.text += events
-                into += made
-                return positions[-1]
-        for position, event in zip(positions, events, strict=True):
-            if not isinstance(event, str):
-                into += numbered(self.feed(event), turn, before, position)
-                if self.done:
-                    return position
-            elif self._text is None or not event:
-                into += numbered(self.feed(MessageChunk(event)), turn, before, position)
+        at = 0
+        while at < len(events):
+            texts = [] if self._text is None else _texts(events, at)
+            to = at + max(1, len(texts))
+            made = self._text_deltas.numbered(turn, positions[at:to], texts)
+            if made and self._text is not None:  # the hot path: nearly always all of them can be told at once
+                self._text.text += texts
+                into.append(made)
+                before = positions[to - 1]
             else:
-                self._text.text.append(event)
-                if sent := self._text_deltas.numbered(turn, position, event):
-                    into.append(sent)
-            before = position
+                for position, event in zip(positions[at:to], events[at:to], strict=True):
+                    whole = MessageChunk(event) if isinstance(event, str) else event
+                    into += numbered(self.feed(whole), turn, before, position)
+                    before = position
+                    if self.done:
+                        return before
+            at = to
         return before
 
     def feed_past_parks(self, event: StreamEvent) -> None:
@@ -780,8 +782,14 @@ def _calls(message: Message, call_id: str) -> bool:
     return any(call.get("id") == call_id for call in message.get("toolCalls") or ())
 
 
-def _only_text(events: Sequence[StreamEvent | str]) -> TypeGuard[Sequence[str]]:
-    return all([isinstance(event, str) and event for event in events])
+def _texts(events: Sequence[StreamEvent | str], at: int) -> list[str]:
+    """The deltas of text that follow each other from there on."""
+    texts: list[str] = []
+    for event in islice(events, at, None):
+        if not isinstance(event, str):
+            break
+        texts.append(event)
+    return texts
 
 
 def _cut(content: str, cut: int) -> str:

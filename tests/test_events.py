@@ -177,6 +177,26 @@ class TestAnySequence:
             decode(frames)
         assert len(set(seen)) == len(seen)
 
+    @given(scripts, st.lists(st.builds(MessageChunk, texts), min_size=3), scripts, ends, st.integers(1, 8))
+    def test_is_numbered_alike_however_it_is_read(
+        self, script: list[StreamEvent], deltas: list[StreamEvent], rest: list[StreamEvent], end: StreamEvent, size: int
+    ) -> None:
+        """Deltas that are read together are made into one piece, by another way than one by one."""
+        single, together = stream(), stream()
+        events = [*script, *deltas, *rest, end]
+        wanted = [
+            frame
+            for number, event in enumerate(events, 1)
+            for frame in numbered(single.feed(event), b"turn-1", number - 1, number)
+        ]
+        kept = [event.text if type(event) is MessageChunk else event for event in events]
+        made: list[bytes] = []
+        for at in range(0, len(kept), size):
+            some = kept[at : at + size]
+            together.number(made, some, list(range(at + 1, at + 1 + len(some))), b"turn-1", at)
+        assert b"".join(made) == b"".join(wanted)
+        assert together.messages() == single.messages()
+
 
 def by_id(messages: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     found = {message["id"]: message for message in messages}
