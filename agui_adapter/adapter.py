@@ -46,7 +46,7 @@ from .hermes.media import message_type, without_tags
 from .hermes.observe import Others, Watcher
 from .hermes.profiles import Place
 from .hermes.redaction import redacted_choices
-from .hermes.versions import asks_for_home, misfit
+from .hermes.versions import asks_for_home, misfit, tells_of_interrupt, weakness
 from .log import EventLog
 from .long_tools import LongTools
 from .media_in import Taken, take_in
@@ -121,6 +121,8 @@ class AguiAdapter(FileSender):
             logger.error("agui: %s", trouble)
             self._set_fatal_error("agui_hermes", trouble, retryable=False)
             return False
+        if weak := weakness():
+            logger.warning("agui: %s", weak)
         self._loop = asyncio.get_running_loop()
         self.closing = False
         self.threads = Threads(ttl_seconds=settings.turn_ttl_seconds, profile=place.profile)
@@ -619,7 +621,7 @@ class AguiAdapter(FileSender):
     async def _said(
         self, chat_id: str, content: str, reply_to: str | None, metadata: dict[str, Any] | None, *, elsewhere: bool
     ) -> SendResult:
-        if asks_for_home(content):
+        if asks_for_home(content) or tells_of_interrupt(content):
             return SendResult(success=True)
         stopping = self.bridge.stopping()
         if stopping:

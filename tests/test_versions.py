@@ -15,6 +15,8 @@ def adapter(*, without: str = "") -> Any:
     names = [name for name in versions._RUNNER if name != without]
     made = types.SimpleNamespace(**{name: None for name in versions._ADAPTER if name != without})
     made.gateway_runner = types.SimpleNamespace(**{name: None for name in names})
+    if without != "pairing_store":
+        made.gateway_runner.pairing_store = None
     return made
 
 
@@ -22,7 +24,7 @@ def test_this_hermes_fits() -> None:
     assert versions.misfit(adapter()) == ""
 
 
-@pytest.mark.parametrize("name", [*versions._RUNNER, *versions._ADAPTER])
+@pytest.mark.parametrize("name", [*versions._RUNNER, "pairing_store", *versions._ADAPTER])
 def test_what_is_missing_is_named_with_what_to_do(name: str) -> None:
     told = versions.misfit(adapter(without=name))
     assert name in told and versions.version() in told and "hermes update" in told and "pip install -U" in told

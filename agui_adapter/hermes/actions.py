@@ -84,6 +84,8 @@ class Actions:
         before, now = self._parts(session_id, shown)
         if not now:
             raise LookupError(session_id)
+        if not hasattr(database, "archive_and_compact"):  # before 0.18: as `/branch`
+            before = []
         made = f"{datetime.now():%Y%m%d_%H%M%S}_{uuid.uuid4().hex[:6]}"
         base = database.get_session_title(session_id) or "branch"
         title = title or str(database.get_next_title_in_lineage(base))
@@ -107,7 +109,8 @@ class Actions:
             database.delete_session(made)
             raise
         self._sessions.change(made, title=title, archived=None)
-        store.set_model_override(target_key, store.get_model_override(session_key))
+        if hasattr(store, "set_model_override"):  # before 0.18 the copy begins with the model of the configuration
+            store.set_model_override(target_key, store.get_model_override(session_key))
         return Copy(made, title, rows)
 
     def _parts(self, session_id: str, shown: Collection[int]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -222,9 +225,11 @@ class Actions:
         if not session_key:
             return []
         found = []
-        for entry in process_registry.list_sessions(session_key=session_key):
-            shown = _redacted(entry)
+        for entry in process_registry.list_sessions():  # before 0.18 it knows of no sessions
             process = process_registry.get(entry["session_id"])
+            if getattr(process, "session_key", "") != session_key:
+                continue
+            shown = _redacted(entry)
             told = {
                 "id": str(shown["session_id"]),
                 "status": str(shown.get("status") or ""),

@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
 from typing import Any
 
+from gateway import session_context
+
 from ..requests import DENY, Answer, Pending, Requests, new_id
 from ..session import Turn
 from ..stream import Request
 from ..tools import ClientTool, content_of
+from . import objects
 from .redaction import redact, redacted_choices
 from .versions import approvals
 
@@ -55,7 +58,7 @@ def approval_asked(requests: Requests, turn: Turn, facts: dict[str, Any], call_i
     request = Request(
         new_id("approval"),
         "approval",
-        f"Allow this command? {facts.get('description') or ''}".strip(),
+        redact(f"Allow this command? {facts.get('description') or ''}".strip()),
         call_id,
         approval_choices(
             bool(data.get("allow_permanent", True)),
@@ -63,8 +66,8 @@ def approval_asked(requests: Requests, turn: Turn, facts: dict[str, Any], call_i
             session=bool(data.get("allow_session", True)),
         ),
         detail={
-            "command": str(data.get("command") or command),
-            "description": str(facts.get("description") or ""),
+            "command": redact(str(data.get("command") or command)),  # Hermes does so from 0.18 on
+            "description": redact(str(facts.get("description") or "")),
         },
     )
 
@@ -92,8 +95,10 @@ def approval_asked(requests: Requests, turn: Turn, facts: dict[str, Any], call_i
 
 
 def _settle(entry: Any, choice: str, reason: str) -> None:
-    if hasattr(entry, "reason"):  # before 0.18 the model is not told why
+    if hasattr(entry, "reason"):
         entry.reason = reason or None
+    elif choice == DENY:
+        entry.data["agui_reason"] = reason  # ``with_reason`` tells the model
     entry.result = choice
     entry.event.set()
 
@@ -106,7 +111,22 @@ def approval_settled(requests: Requests, facts: dict[str, Any]) -> None:
         _claimed.pop(id(entry), None)
     if pending is None:
         return
+    _asking.reason = str(entry.data.get("agui_reason") or "") if entry is not None else ""
     requests.close(pending, "expired" if facts.get("choice") == "timeout" else "cancelled", Answer(choice=DENY))
+
+
+def with_reason(result: Any) -> Any:
+    """A call's result with why it was refused, in the words of 0.18: before, Hermes tells the model of no reason. On
+    the thread of the call, when it is over."""
+    reason, _asking.reason = getattr(_asking, "reason", ""), ""
+    if not reason:
+        return result
+    try:
+        told = json.loads(result)
+        told["error"] = f'{told["error"]} Reason given by the user: "{reason}".'
+    except (TypeError, ValueError, KeyError):
+        return result
+    return json.dumps(told, ensure_ascii=False)
 
 
 def approval_seconds() -> float:
@@ -149,7 +169,23 @@ def bind_session(session_key: str) -> None:
 
 def session_key_here() -> str:
     """The session whose dangerous commands this thread would ask for; empty when it is none."""
-    return str(approvals("get_current_session_key")(default="") or "")
+    return str(approvals("_approval_session_key").get("") or objects.session_key_here())
+
+
+@contextlib.contextmanager
+def of_no_other() -> Iterator[None]:
+    """Around a tool: one whose thread names no session (a subagent's) asks in none, and has nobody's rights.
+
+    Hermes would look for the session in the environment of the process, where 0.17 leaves the newest turn's.
+    """
+    if session_key_here() or not session_context.get_session_env("HERMES_SESSION_KEY"):
+        yield
+        return
+    token = session_context._SESSION_KEY.set("")  # none at all: nobody looks further
+    try:
+        yield
+    finally:
+        session_context._SESSION_KEY.reset(token)
 
 
 class _Ears:

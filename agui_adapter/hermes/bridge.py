@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 from .hooks import _Attachment, _bridges
 from .objects import text_of
-from .versions import session_id_of
+from .versions import keeps_context, session_id_of
 
 logger = logging.getLogger("hermes_agui")
 
@@ -154,6 +154,9 @@ class Bridge:
             return
         del self.taps[session_key]
         current.stop()
+        if not keeps_context():  # the next turn's model has to be told again
+            current.turn.thread.context = ""
+            current.turn.thread.document.model_forgot()
         for attachment in self.attachments.pop(session_key, []):
             attachment.detach()
 
@@ -277,7 +280,8 @@ class Bridge:
 
     def pairing(self, source: SessionSource) -> set[str]:
         """User ids of this platform that have a pairing code and were not let in yet."""
-        store = self.runner._pairing_store_for(source) if self.runner is not None else None
+        of_profile = getattr(self.runner, "_pairing_store_for", None)  # before 0.18 there is one for all
+        store = of_profile(source) if of_profile is not None else getattr(self.runner, "pairing_store", None)
         pending = store.list_pending(source.platform.value) if store is not None else ()
         return {str(one["user_id"]) for one in pending}
 

@@ -61,10 +61,23 @@ class Sessions:
         if not session_id:
             return []
         try:
+            if not hasattr(self._db, "get_compression_lineage"):  # before 0.18
+                return self._ancestors(session_id)
             return list(self._db.get_compression_lineage(session_id)) or [session_id]
         except Exception:
             logger.debug("lineage unreadable", exc_info=True)
             return [session_id]
+
+    def _ancestors(self, session_id: str) -> list[str]:
+        """As ``lineage``; a session goes on in one that began after its end (hermes_state.py, get_compression_tip)."""
+        found, session = [session_id], self.info(session_id)
+        while parent := self.info(str(session.get("parent_session_id") or "")):
+            rotated = parent.get("end_reason") == "compression" and session["started_at"] >= parent["ended_at"]
+            if not rotated or parent["id"] in found:
+                break
+            found.insert(0, parent["id"])
+            session = parent
+        return found
 
     def rows(self, session_id: str, after: int = 0, *, whole: bool = False) -> list[Row]:
         """The rows of a session and its lineage, behind row ``after``, with those that a rewind has taken back.
@@ -125,7 +138,10 @@ class Sessions:
         for index, row in enumerate(rows):
             kept = {key: value for key, value in row.items() if key != "wire_id"}
             messages.append(kept | {"timestamp": begin + index * 0.001})
-        if not self._store.rewrite_transcript(entry.session_id, messages):
+        taken = self._store.rewrite_transcript(entry.session_id, messages)
+        if taken is None:  # before 0.18 it does not say
+            taken = self.last_row(str(entry.session_id)) > 0
+        if not taken:
             raise RuntimeError("Hermes did not take the conversation")
         self.evict(session_key)
         return str(entry.session_id)
@@ -221,6 +237,7 @@ def _row(row: dict[str, Any], shown: Callable[[str], str] | None = None) -> Row:
     """A row as Hermes has it, or as clients see it: an answer as it is ``shown``, without secrets that tools read."""
     role, content = str(row["role"]), row.get("content")
     text, summary = _without_summary(content if isinstance(content, str) else _parts(content))
+    text = _without_steered(text) if role == "tool" else text
     calls = []
     for call in row.get("tool_calls") or []:
         function = call.get("function") or {}
@@ -302,16 +319,31 @@ def _parts(content: Any) -> str:
 
 @functools.cache
 def _summary_marks() -> tuple[tuple[str, ...], str, str] | None:
-    """What a summary begins with; what stands before and behind the text that one is merged into."""
+    """What a summary begins with; what stands before and behind the text that one is merged into. Before 0.18 nothing
+    stands before it: the summary does."""
     try:
         from agent import context_compressor as compressor
 
         headers = (compressor.SUMMARY_PREFIX, compressor.LEGACY_SUMMARY_PREFIX)
         begins = (*(header[:40] for header in headers), *compressor._HISTORICAL_SUMMARY_PREFIXES)
+        if not hasattr(compressor, "_MERGED_PRIOR_CONTEXT_HEADER"):
+            return begins, "", compressor._SUMMARY_END_MARKER
         return begins, compressor._MERGED_PRIOR_CONTEXT_HEADER, compressor._MERGED_SUMMARY_DELIMITER
     except (ImportError, AttributeError):
         logger.debug("summaries of this Hermes cannot be told", exc_info=True)
         return None
+
+
+def _without_steered(text: str) -> str:
+    """A tool's result without a text that was steered behind it: before 0.18 Hermes keeps it as the model gets it
+    (prompt_builder.py, format_steer_marker)."""
+    from agent import prompt_builder
+
+    end, begin = getattr(prompt_builder, "STEER_MARKER_CLOSE", ""), getattr(prompt_builder, "STEER_MARKER_OPEN", "")
+    if not end or not text.endswith(end):
+        return text
+    before, found, _ = text.rpartition(f"\n\n{begin}\n")
+    return before if found else text
 
 
 def _without_summary(text: str) -> tuple[str, bool]:
@@ -321,8 +353,8 @@ def _without_summary(text: str) -> tuple[str, bool]:
         return text, False
     begins, header, delimiter = marks
     if text.lstrip().startswith(begins):
-        return "", True
-    if text.startswith(header):  # merged into a message that is kept
+        return "" if header else text.rpartition(delimiter)[2].strip("\n"), True
+    if header and text.startswith(header):  # merged into a message that is kept
         before, found, _ = text.partition(delimiter)
         while before.startswith(header):  # once for each compaction since
             before = before.removeprefix(header).lstrip("\n")

@@ -515,15 +515,15 @@ def around_tool(next_call: Callable[[Any], Any], **kwargs: Any) -> Any:
         token = _inside.set(_Inside(seen, call_id, name))
         watched = _watch_call(attachment, call_id, name)
         try:
-            return next_call(args)
+            return ask.with_reason(next_call(args))
         finally:
             _inside.reset(token)
             if attachment is not None and attachment.bridge.long_tools is not None:
                 attachment.bridge.long_tools.end(watched)
     outer = _inside.get()
-    if outer is None and turn_id:
+    if outer is None:
         return _tool_beside(next_call, args)
-    if outer is None or turn_id or call_id or outer.name != "execute_code":
+    if turn_id or call_id or outer.name != "execute_code":
         return next_call(args)
     tap, parent = outer.attachment.tap, outer.call_id
     inner = tap.inner_call(parent, name, as_json(args))
@@ -558,10 +558,8 @@ def _tool_beside(next_call: Callable[[Any], Any], args: Any) -> Any:
     """A tool of another agent of one of our sessions (``/background``; a subagent's context names no session)."""
     key = ask.session_key_here()
     bridge = _owner(key) if key else None
-    if bridge is None:
-        return next_call(args)
-    with ask.ears.open(key, bridge.listener(key)):
-        return next_call(args)
+    with ask.of_no_other() if bridge is None else ask.ears.open(key, bridge.listener(key)):
+        return ask.with_reason(next_call(args))
 
 
 def _answer_of_client(attachment: _Attachment, call_id: str, name: str) -> Any:

@@ -61,7 +61,8 @@ def cache(kind: Kind, data: bytes, name: str, extension: str) -> str:
         return str(base.cache_audio_from_bytes(data, extension))
     if kind == "video":
         return str(base.cache_video_from_bytes(data, extension))
-    base.validate_inbound_media_size(len(data), media_type="document")
+    if hasattr(base, "validate_inbound_media_size"):  # before 0.18 Hermes has no bound of its own
+        base.validate_inbound_media_size(len(data), media_type="document")
     return str(base.cache_document_from_bytes(data, name))
 
 
@@ -74,7 +75,8 @@ def shown_as_image(mime: str) -> bool:
 
 def is_text(extension: str, mime: str) -> bool:
     """Whether Hermes puts documents of this type into the message itself, up to ``MAX_INLINE_BYTES``."""
-    return extension.lower() in base._TEXT_INJECT_EXTENSIONS or mime.startswith("text/")
+    # Before 0.18 each of Hermes's platforms has a short list of its own.
+    return extension.lower() in getattr(base, "_TEXT_INJECT_EXTENSIONS", ()) or mime.startswith("text/")
 
 
 def inlined(name: str, text: str) -> str:
@@ -124,7 +126,7 @@ async def fetch(url: str, limit: int) -> Fetched:
     Guarded as Hermes's own downloads are (tools/url_safety.py): no private or internal address, at each redirect again,
     and, as far as no proxy stands between, the address that was really connected to.
     """
-    most = base.get_inbound_media_max_bytes()
+    most = base.get_inbound_media_max_bytes() if hasattr(base, "get_inbound_media_max_bytes") else 0
     try:
         async with asyncio.timeout(FETCH_SECONDS):
             return await _fetch(url, min(limit, most) if most > 0 else limit)
@@ -229,7 +231,8 @@ def without_tags(text: str, sent: Callable[[str], bool] = lambda path: False) ->
     _, cleaned = BasePlatformAdapter.extract_media(text)
     for match in reversed(list(_ALONE.finditer(_unprotected(cleaned)))):
         cleaned = cleaned[: match.start()] + cleaned[match.end() :]
-    for match in reversed(list(base.MEDIA_EXTENSIONLESS_TAG_RE.finditer(_unprotected(cleaned)))):
+    without_extension = getattr(base, "MEDIA_EXTENSIONLESS_TAG_RE", None)  # before 0.18 such a file is not sent
+    for match in reversed(list(without_extension.finditer(_unprotected(cleaned))) if without_extension else []):
         path = base._normalize_media_tag_path(match.group("path"))
         if path and sent(os.path.realpath(os.path.expanduser(path))):
             cleaned = cleaned[: match.start()] + cleaned[match.end() :]

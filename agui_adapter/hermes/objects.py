@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.session_context import get_session_env
+from gateway import session_context
 
 from ..stream import Usage
 from ..tap import Call, Failure, without_thinking
@@ -18,8 +18,13 @@ logger = logging.getLogger("hermes_agui")
 
 
 def session_key_here() -> str:
-    """The session key of the turn whose thread (or task) this runs in; empty outside a turn."""
-    return str(get_session_env("HERMES_SESSION_KEY", "") or "")
+    """The session key of the turn whose thread (or task) this runs in; empty outside a turn.
+
+    By the context alone: Hermes's own reader falls back to the environment of the process, where 0.17 leaves the key of
+    the newest turn, whoever's that is.
+    """
+    key = session_context._SESSION_KEY.get(None)
+    return key if isinstance(key, str) else ""
 
 
 def failure_of(kwargs: dict[str, Any]) -> Failure:
@@ -122,7 +127,8 @@ def is_kept(agent: Any) -> bool:
     """
     for message in reversed(getattr(agent, "_session_messages", None) or []):
         if isinstance(message, dict) and not any(name.endswith(_NOT_FOR_KEEPS) for name in message):
-            return bool(message.get("_db_persisted"))
+            flushed = getattr(agent, "_flushed_db_message_ids", ())  # before 0.18 it remembers which instead
+            return bool(message.get("_db_persisted")) or id(message) in flushed
     return True
 
 

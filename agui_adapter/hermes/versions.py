@@ -1,6 +1,6 @@
 """The seam: what differs between versions of Hermes, told by what is there, never by a version number.
 
-0.18 and 0.19 keep approvals in one module, 0.22 in several; a Hermes of a later day may move what we stand on. Then
+0.17 to 0.19 keep approvals in one module, 0.22 in several; a Hermes of a later day may move what we stand on. Then
 ``misfit`` says so at start, in words, instead of a door that half works.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import __version__
 
-TESTED = "0.18.2, 0.19.0 and 0.22.2"
+TESTED = "0.17.0, 0.18.2, 0.19.0 and 0.22.2"
 """The versions that it was seen to run on (docs/versions.md), for the sentence that names another one."""
 
 _APPROVALS = ("tools.approval", "tools.approval_context")
@@ -24,16 +24,18 @@ _MODULES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tools.approval", ("_gateway_queues", "_gateway_notify_cbs", "_lock", "resolve_gateway_approval")),
     ("tools.clarify_gateway", ("get_clarify_timeout", "resolve_gateway_clarify")),
     ("tools.interrupt", ("is_interrupted",)),
+    ("gateway.session_context", ("_SESSION_KEY",)),
     ("tools.environments.base", ("touch_activity_if_due",)),
 )
+_ASKING = ("_get_approval_timeout", "_approval_session_key", "set_current_session_key")
 _RUNNER = (
     "_agent_cache",
     "_running_agents",
     "_session_key_for_source",
     "_is_user_authorized",
     "session_store",
-    "_pairing_store_for",  # 0.17 lacks it; there the replies of commands are lost, and a stop looks like success
 )
+_PAIRING = ("_pairing_store_for", "pairing_store")  # one of them: before 0.18 there is one store for all profiles
 _ADAPTER = ("_active_sessions", "handle_message", "build_source", "on_processing_start", "on_processing_complete")
 _HOOKS: tuple[str, ...] = ("pre_llm_call", "post_api_request", "api_request_error", "post_tool_call", "on_session_end")
 _HOOKS += ("pre_approval_request", "post_approval_response")
@@ -42,9 +44,10 @@ _HOOKS += ("pre_approval_request", "post_approval_response")
 def misfit(adapter: Any) -> str:
     """Why this Hermes cannot carry us, in a sentence that says what to do; empty when it can. Imports tools."""
     missing = [f"{module}.{name}" for module, names in _MODULES for name in names if not _has(module, name)]
-    missing += [f"approvals.{name}" for name in ("_get_approval_timeout", "get_current_session_key") if not _asks(name)]
+    missing += [f"approvals.{name}" for name in _ASKING if not _asks(name)]
     runner = getattr(adapter, "gateway_runner", None)
     missing += [f"gateway.{name}" for name in _RUNNER if not hasattr(runner, name)]
+    missing += [] if any(hasattr(runner, name) for name in _PAIRING) else ["gateway.pairing_store"]
     missing += [f"adapter.{name}" for name in _ADAPTER if not hasattr(adapter, name)]
     from hermes_cli import plugins
 
@@ -112,6 +115,35 @@ def asks_for_home(text: str) -> bool:
     """Whether Hermes asks for a home channel, as it does in every new chat until there is one, whatever the settings
     and the adapter say (_handle_message_with_agent). To set one per browser tab is no use: it is not shown."""
     return text.startswith("📬 No home channel is set for ") or (bool(text) and text.startswith(_home_words()))
+
+
+def tells_of_interrupt(text: str) -> bool:
+    """Whether this only says that an interrupt met a request of the model's. From 0.18 on Hermes sends no such answer:
+    how the turn ended is told anyway."""
+    try:
+        from agent.conversation_loop import INTERRUPT_WAITING_FOR_MODEL_PREFIX as begins
+    except ImportError:
+        return False
+    return text.lstrip().startswith(begins)
+
+
+@functools.cache
+def keeps_context() -> bool:
+    """Whether Hermes keeps with a user's message what a hook has said to the model there. Before 0.19 it is in that
+    turn's requests alone."""
+    return _has("agent.turn_context", "compose_user_api_content")
+
+
+def weakness() -> str:
+    """What this Hermes does to its users that a newer one does not, in a sentence for the log; empty for nothing."""
+    from hermes_state import SessionDB
+
+    if hasattr(SessionDB, "get_compression_lineage"):
+        return ""
+    return (
+        f"Hermes {version()} deletes older messages for good when a conversation has grown long (400 messages, or most "
+        "of the model's context) and is summed up before a turn. 0.18 and later keep them: run `hermes update`."
+    )
 
 
 @functools.cache

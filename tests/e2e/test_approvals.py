@@ -260,6 +260,33 @@ def test_a_subagent_is_refused_and_it_is_said(make_gateway: Any) -> None:
     assert any(notice["kind"] == "subagent_refused" and f"rm -rf {folder}" in notice["text"] for notice in notices)
 
 
+@pytest.mark.compat
+@pytest.mark.parametrize("lets_all", [False, True], ids=["asked-nothing", "lends-no-right"])
+def test_a_subagent_asks_in_nobody_elses_thread(make_gateway: Any, model: GatedModel, lets_all: bool) -> None:
+    """Another thread's turn begins before a subagent's command does; its user lets everything through, or not."""
+    key = "an-operators-key-of-thirty-two-ch"
+    gateway = make_gateway(toolsets=["terminal", "file", "delegation"], env={"AGUI_API_KEY": key})
+    chat, other, folder = Chat(gateway), Chat(gateway, key=key), victim(gateway)
+    before, beside = unique("g"), unique("g")
+    if lets_all:
+        other.say("/yolo").succeeded()
+    deletion = call("terminal", {"command": f"rm -rf {folder}"}, call_id := unique("c"))
+    inner = script({"text": f"I wait {{gate:{before}}} here.", "tools": [deletion]}, {"text": "child end"})
+    run = chat.start(script({"tools": [call("delegate_task", {"goal": inner}, unique("c"))]}, {"text": "The end."}))
+    wait_until(lambda: model.reached(before), "the subagent begins")
+    run_beside = other.start(script({"text": f"I speak {{gate:{beside}}} on."})).wait_text(beside)
+    model.open_gate(before)
+    told = wait_until(
+        lambda: [one for one in requests_of(model, call_id) if call_id in tool_messages(one)], "it was told"
+    )
+    assert "pending_approval" in tool_messages(told[-1])[call_id]
+    assert folder.exists() and open_requests(other) == []
+    model.open_gate(beside)
+    run.finish().succeeded()
+    run_beside.finish().succeeded()
+    assert not run_beside.of("CUSTOM")
+
+
 class Judged(GatedModel):
     """A model that also judges commands for Hermes's smart mode, as it is told."""
 
