@@ -6,6 +6,7 @@ Everything is checked before anything is done: one wrong answer leaves all of th
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -269,9 +270,7 @@ async def late_results(adapter: AguiAdapter, thread: Thread, asked: RunInput) ->
     late = [
         message
         for message in asked.tail()[0]
-        if adapter.requests.find_call(turns, message["toolCallId"]) is None
-        and message["id"] not in thread.accepted
-        and late_id(message) not in thread.accepted
+        if adapter.requests.find_call(turns, message["toolCallId"]) is None and late_id(message) not in thread.accepted
     ]
     if late:
         names, taken = _call_names(asked), await asyncio.to_thread(adapter.server_tools)
@@ -280,12 +279,14 @@ async def late_results(adapter: AguiAdapter, thread: Thread, asked: RunInput) ->
         history = await adapter.archive.messages(thread)
         known = {m["toolCallId"]: m["content"] for m in history if m["role"] == "tool"}
         late = [message for message in late if known.get(message["toolCallId"]) != _text(message)]
-    return late
+    return list({late_id(message): message for message in late}.values())
 
 
 def late_id(message: dict[str, Any]) -> str:
-    """The id of the user message that a late result became."""
-    return f"{message['id']}-late"
+    """The id of the user message that a late result became: the same one however often, and under whatever id of its
+    own, a client sends it."""
+    digest = hashlib.sha256(_text(message).encode("utf-8", "replace")).hexdigest()
+    return f"{message['toolCallId']}-late-{digest[:8]}"
 
 
 def _text(message: dict[str, Any]) -> str:

@@ -263,7 +263,7 @@ async def open_turn(
         turn.client_context = context
         turn.inputs, turn.media = taken.messages, taken.media
         adapter.archive.begin(turn, run_id)
-        thread.accept(ids)
+        thread.accept([*ids, *(message["id"] for message in turn.inputs)])
         for note in taken.notes:
             turn.append(GatewayNotice(note.kind, note.text))
     return turn, 0, prepared
