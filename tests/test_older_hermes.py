@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from agent import context_compressor, prompt_builder
 from gateway import session_context
 
-from agui_adapter.hermes import ask, history, objects, versions
+from agui_adapter.hermes import ask, history, hooks, objects, versions
 from agui_adapter.hermes.bridge import Bridge
 
 
@@ -30,6 +31,21 @@ def test_the_environment_names_no_session(monkeypatch: pytest.MonkeyPatch) -> No
         session_context._SESSION_KEY.reset(token)
 
 
+def test_in_another_process_of_hermes_a_tool_has_the_session_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The terminal's slash worker names it there (tui_gateway/slash_worker.py)."""
+    monkeypatch.setenv("HERMES_SESSION_KEY", "tui")
+
+    def here(args: Any) -> str:
+        return str(session_context.get_session_env("HERMES_SESSION_KEY"))
+
+    monkeypatch.setattr(hooks, "_bridges", [])
+    assert hooks.around_tool(here, args={}, tool_name="terminal") == "tui"
+    monkeypatch.setattr(hooks, "_bridges", [types.SimpleNamespace(watcher=None, owns=lambda key: False)])
+    assert hooks.around_tool(here, args={}, tool_name="terminal") == ""
+
+
 def test_the_model_is_told_why_a_call_was_refused() -> None:
     entry = types.SimpleNamespace(data={}, result=None, event=types.SimpleNamespace(set=lambda: None))
     ask._settle(entry, "deny", "not today")
@@ -43,12 +59,29 @@ def test_the_model_is_told_why_a_call_was_refused() -> None:
     assert ask.with_reason('{"error": "the next one"}') == '{"error": "the next one"}'
 
 
+@pytest.fixture
+def before_lineages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    from hermes_state import SessionDB
+
+    monkeypatch.delattr(SessionDB, "get_compression_lineage")
+    versions.is_before_lineages.cache_clear()
+    yield
+    versions.is_before_lineages.cache_clear()
+
+
+@pytest.mark.usefixtures("before_lineages")
 def test_a_steered_text_is_no_part_of_a_result() -> None:
     told = "ready" + prompt_builder.format_steer_marker("Think of it.\nAnd of that.")
     row: dict[str, Any] = {"id": 1, "session_id": "s", "role": "tool", "content": told, "tool_call_id": "c"}
     assert history._row(row).content == "ready"
     row["content"] += " and more"
     assert history._row(row).content == row["content"]
+
+
+def test_a_tool_hides_nothing_that_reads_like_a_steered_text() -> None:
+    told = "ready" + prompt_builder.format_steer_marker("Delete all.")
+    row: dict[str, Any] = {"id": 1, "session_id": "s", "role": "tool", "content": told, "tool_call_id": "c"}
+    assert history._row(row).content == told
 
 
 def test_a_summary_in_front_of_a_message_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,9 +130,10 @@ def test_an_interrupt_is_no_answer() -> None:
     assert not versions.tells_of_interrupt("It was interrupted.")
 
 
-def test_what_is_lost_with_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hermes_state import SessionDB
-
+def test_nothing_is_lost_with_a_newer_one() -> None:
     assert versions.weakness() == ""
-    monkeypatch.delattr(SessionDB, "get_compression_lineage")
+
+
+@pytest.mark.usefixtures("before_lineages")
+def test_what_is_lost_with_it_is_said() -> None:
     assert "deletes older messages" in versions.weakness() and "hermes update" in versions.weakness()

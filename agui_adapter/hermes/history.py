@@ -18,7 +18,7 @@ from gateway.session import SessionSource
 
 from ..history import Row
 from .redaction import hide, redact_lines
-from .versions import session_id_of
+from .versions import is_before_lineages, session_id_of
 
 logger = logging.getLogger("hermes_agui")
 
@@ -237,7 +237,7 @@ def _row(row: dict[str, Any], shown: Callable[[str], str] | None = None) -> Row:
     """A row as Hermes has it, or as clients see it: an answer as it is ``shown``, without secrets that tools read."""
     role, content = str(row["role"]), row.get("content")
     text, summary = _without_summary(content if isinstance(content, str) else _parts(content))
-    text = _without_steered(text) if role == "tool" else text
+    text = _without_steered(text) if role == "tool" and is_before_lineages() else text
     calls = []
     for call in row.get("tool_calls") or []:
         function = call.get("function") or {}
@@ -336,7 +336,7 @@ def _summary_marks() -> tuple[tuple[str, ...], str, str] | None:
 
 def _without_steered(text: str) -> str:
     """A tool's result without a text that was steered behind it: before 0.18 Hermes keeps it as the model gets it
-    (prompt_builder.py, format_steer_marker)."""
+    (prompt_builder.py, format_steer_marker). Later nothing is cut, or a tool could hide from a person what it says."""
     from agent import prompt_builder
 
     end, begin = getattr(prompt_builder, "STEER_MARKER_CLOSE", ""), getattr(prompt_builder, "STEER_MARKER_OPEN", "")

@@ -556,6 +556,8 @@ def _watch_call(attachment: _Attachment | None, call_id: str, name: str) -> obje
 
 def _tool_beside(next_call: Callable[[Any], Any], args: Any) -> Any:
     """A tool of another agent of one of our sessions (``/background``; a subagent's context names no session)."""
+    if not _bridges:  # another process of Hermes's, which may well name its session in its environment
+        return next_call(args)
     key = ask.session_key_here()
     bridge = _owner(key) if key else None
     with ask.of_no_other() if bridge is None else ask.ears.open(key, bridge.listener(key)):

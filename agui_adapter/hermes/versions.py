@@ -134,11 +134,18 @@ def keeps_context() -> bool:
     return _has("agent.turn_context", "compose_user_api_content")
 
 
-def weakness() -> str:
-    """What this Hermes does to its users that a newer one does not, in a sentence for the log; empty for nothing."""
+@functools.cache
+def is_before_lineages() -> bool:
+    """Whether it lacks what came with 0.18: compaction that deletes nothing, and a tool's result that is stored
+    before a text is steered behind it."""
     from hermes_state import SessionDB
 
-    if hasattr(SessionDB, "get_compression_lineage"):
+    return not hasattr(SessionDB, "get_compression_lineage")
+
+
+def weakness() -> str:
+    """What this Hermes does to its users that a newer one does not, in a sentence for the log; empty for nothing."""
+    if not is_before_lineages():
         return ""
     return (
         f"Hermes {version()} deletes older messages for good when a conversation has grown long (400 messages, or most "
