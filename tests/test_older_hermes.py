@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
+import functools
 import json
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +17,17 @@ from agui_adapter.hermes import ask, history, hooks, objects, versions
 from agui_adapter.hermes.bridge import Bridge
 
 
+def in_no_session(test: Callable[..., None]) -> Callable[..., None]:
+    """In a context of its own: other tests leave a session, or none, in the one that all run in."""
+
+    @functools.wraps(test)
+    def alone(*args: Any, **kwargs: Any) -> None:
+        contextvars.Context().run(test, *args, **kwargs)
+
+    return alone
+
+
+@in_no_session
 def test_the_environment_names_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """0.17 leaves the newest turn's key there: no thread of another takes it for its own, nor does a tool of its."""
     monkeypatch.setenv("HERMES_SESSION_KEY", "agent:main:agui:dm:somebody")
@@ -31,6 +44,7 @@ def test_the_environment_names_no_session(monkeypatch: pytest.MonkeyPatch) -> No
         session_context._SESSION_KEY.reset(token)
 
 
+@in_no_session
 def test_in_another_process_of_hermes_a_tool_has_the_session_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -97,6 +111,7 @@ def test_a_summary_in_front_of_a_message_that_is_kept(monkeypatch: pytest.Monkey
         history._summary_marks.cache_clear()
 
 
+@pytest.mark.usefixtures("before_lineages")
 def test_the_sessions_that_a_compaction_went_on_in() -> None:
     sessions: dict[str, dict[str, Any]] = {
         "a": {"id": "a", "parent_session_id": None, "started_at": 1, "ended_at": 2, "end_reason": "compression"},
