@@ -96,16 +96,16 @@ class _Waiter(asyncio.Future[None]):
     """
 
     _goes_on: Callable[[Any], object]
-    _context: Context | None
+    _context: Context
 
     def add_done_callback(self, fn: Callable[[Self], object], /, *, context: Context | None = None) -> None:
-        self._goes_on, self._context = fn, context
+        self._goes_on, self._context = fn, context or copy_context()
 
     def end(self) -> None:
         """It is over, unless it is already."""
         if not self.done():
             self.set_result(None)
-            (self._context or copy_context()).run(self._goes_on, self)
+            self._context.run(self._goes_on, self)
 
     def cancel(self, msg: Any | None = None) -> bool:
         cancelled = super().cancel(msg)

@@ -61,7 +61,7 @@ class Sessions:
         if not session_id:
             return []
         try:
-            if not hasattr(self._db, "get_compression_lineage"):  # before 0.18
+            if is_before_lineages():
                 return self._ancestors(session_id)
             return list(self._db.get_compression_lineage(session_id)) or [session_id]
         except Exception:
