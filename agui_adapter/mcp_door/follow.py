@@ -141,10 +141,12 @@ class Teller:
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         assert self._task is not None
-        self._task.cancel()
-        await asyncio.wait([self._task])
-        if kind is None:
-            await self.flush()
+        try:
+            if kind is None:
+                await self.flush()  # first: who is cancelled while it tells has taken what it does not tell
+        finally:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
     def feed(self, event: StreamEvent) -> None:
         """Take an event."""
