@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 from playwright.sync_api import BrowserContext
@@ -86,19 +87,22 @@ def test_a_line_of_the_answer_is_a_line_on_the_page(open_page: Open) -> None:
     assert console.page.locator(".message.assistant li").all_inner_texts() == ["four", "five"]
 
 
-def test_reasoning_is_folded_and_a_tool_card_has_arguments_result_and_time(open_page: Open) -> None:
-    console = open_page()
-    command = call("terminal", {"command": "echo from-the-tool"})
+def test_reasoning_is_folded_and_a_tool_card_has_arguments_result_and_time(open_page: Open, tmp_path: Path) -> None:
+    console, flag = open_page(), tmp_path / "go"
+    command = call("terminal", {"command": f"until [ -e {flag} ]; do sleep 0.05; done; echo from-the-tool"})
     console.say(script({"reasoning": "I think so.", "text": "Let me look.", "tools": [command]}, {"text": "Done."}))
+    page = console.page
+    card = page.locator(".tool[data-tool=terminal]")
+    counts = card.locator(".tool-status", has_text=re.compile(r"^[0-9.]+ s · running$"))
+    counts.wait_for()  # while it runs, and so it has run long enough for a time to be shown
+    flag.touch()
     console.sees("Done.")
     console.idle()
-    page = console.page
     thought = page.get_by_text("I think so.", exact=True)
     assert not thought.is_visible()
     page.locator(".reasoning summary").click()
     thought.wait_for()
-    card = page.locator(".tool[data-tool=terminal]")
-    assert re.search(r"[0-9.]+ s · done", card.locator(".tool-status").inner_text())
+    assert re.fullmatch(r"[0-9.]+ s · done", card.locator(".tool-status").inner_text())
     card.locator("summary").click()
     assert "echo from-the-tool" in card.locator(".code").first.inner_text()
     assert "from-the-tool" in card.locator(".code").last.inner_text()
