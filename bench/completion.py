@@ -19,15 +19,15 @@ _TIMEOUT = 120.0
 
 
 def measure(rig: Rig, rounds: int, unmeasured: int = 2) -> Table:
-    """Doors take turns within a round, and a round begins with another one each time, so that drift hits both alike."""
+    """Both doors in each round, in an order by chance, so that drift hits both alike."""
     theirs = rig.doors["api_server"]
     key = dict(theirs.headers(""))["Authorization"]
     doors = {"agui": ("/v1", rig.gateway.port, {}), "api_server": ("api_server", theirs.port, {"Authorization": key})}
     names = list(doors)
     kept = {name: f"bench-{uuid.uuid4().hex}" for name in names}
     samples: dict[str, list[float]] = {f"{name} {kind}": [] for name in names for kind in ("new", "same")}
-    for number in range(-unmeasured, rounds):
-        for name in names[number % 2 :] + names[: number % 2]:
+    for number, order in enumerate(compare.orders(names, unmeasured + rounds), -unmeasured):
+        for name in order:
             _, port, headers = doors[name]
             for kind in ("new", "same"):
                 named = {"X-Hermes-Session-Id": kept[name]} if kind == "same" else {}

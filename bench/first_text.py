@@ -12,12 +12,12 @@ SAME_LIMIT, NEW_LIMIT = 0.45, 1.1  # × api_server
 
 
 def measure(rig: Rig, rounds: int, unmeasured: int = 2) -> Table:
-    """Doors take turns within a round, and a round begins with another door each time, so that drift hits all alike."""
+    """All doors in each round, in an order by chance, so that drift hits all alike."""
     names = list(rig.doors)
     kept = {name: f"bench-{uuid.uuid4().hex}" for name in names}
     samples: dict[str, list[float]] = {f"{name} {kind}": [] for name in names for kind in ("new", "same")}
-    for number in range(-unmeasured, rounds):
-        for name in names[number % len(names) :] + names[: number % len(names)]:
+    for number, order in enumerate(compare.orders(names, unmeasured + rounds), -unmeasured):
+        for name in order:
             for kind, thread in (("new", f"bench-{uuid.uuid4().hex}"), ("same", kept[name])):
                 answer = rig.doors[name].ask(script("one two three four five", say=f"{thread} {number}"), thread)
                 if number >= 0:

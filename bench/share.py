@@ -7,7 +7,7 @@ import json
 import time
 import uuid
 
-from .compare import ratio
+from .compare import orders, ratio
 from .report import Bound, Table, median
 from .rig import Rig, script, words
 
@@ -15,15 +15,14 @@ LIMIT = 0.97  # × the no-op adapter's tokens a second
 
 
 def measure(rig: Rig, deltas: int, pairs: int) -> Table:
-    """``deltas`` of each turn, unpaced; which of a pair comes first changes each time.
+    """``deltas`` of each turn, unpaced; which of a pair comes first is left to chance.
 
     Each pair has threads of its own, continued from a short turn: an agent that is there, and a history that is none of
     what is measured. Until the last byte came; what the client makes of the bytes is its own. On a shared machine one
     turn takes half as long again as the next one, so there are many, and all their time counts alike.
     """
     samples: dict[str, list[float]] = {"agui": [], "noop": []}
-    for number in range(-2, pairs):
-        names = ("agui", "noop") if number % 2 else ("noop", "agui")
+    for number, names in enumerate(orders(list(samples), 2 + pairs), -2):
         threads = {name: f"bench-{uuid.uuid4().hex}" for name in names}
         for name in names:
             _turn(rig, name, threads[name], 1)

@@ -48,7 +48,23 @@ def test_quick_bench_fills_every_table(tmp_path: Path) -> None:
         assert table["rows"]
         assert all(len(row) == len(table["head"]) for row in table["rows"])
         assert all(sample > 0 for samples in table["samples"].values() for sample in samples), table["title"]
-    # Of many streams there is none: so few deltas end before all of them go on. The console has two.
-    assert len(result["bounds"]) == (14 if "The web console" in titles else 12)
+    # Of many streams there may be none: so few deltas can end before all of them go on.
+    names = [bound["name"] for bound in result["bounds"] if not bound["name"].startswith(("added delay of", "console"))]
+    assert names == [
+        "new thread, first text, AG-UI ÷ api_server (means)",
+        "same thread, first text, AG-UI ÷ api_server (means)",
+        "new conversation, whole completion, /v1 ÷ api_server (means)",
+        "same conversation, whole completion, /v1 ÷ api_server (means)",
+        "added delay at 50 deltas/s, median",
+        "added delay at 50 deltas/s, p99",
+        "tokens/s of a turn ÷ no-op adapter",
+        "memory of an idle stream",
+        "memory of a parked turn beyond Hermes's agent",
+        "CPU per delta ÷ bare writer, 1 at 50 deltas/s",
+        "CPU per delta ÷ bare writer, 10 at 50 deltas/s",
+        "CPU per delta, 1 saturated",
+        "CPU per delta, 10 saturated",
+        "replay, events/s",
+    ]
     page = data.with_suffix(".md").read_text()
     assert page.count("| holds |") + page.count("| DOES NOT HOLD |") == len(result["bounds"])
