@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+import pytest
 from ag_ui.core import TextMessageContentEvent
 from ag_ui.encoder import EventEncoder
 
@@ -155,7 +156,19 @@ async def streamed(spaces: Sequence[float]) -> ClockedLoop:
 async def test_a_fast_stream_does_not_wake_the_loop_for_each_delta() -> None:
     spaces = [0.0002] * 400
     loop = await streamed(spaces)
-    assert loop.wakes <= sum(spaces) / log._BREATH + 400 / log._GATHERED + 3
+    assert loop.wakes <= 5  # it is the time that ends a reader's wait
+
+
+@pytest.mark.parametrize(("space", "breath"), [(0.002, log._BREATH), (0.0004, log._LONG_BREATH)])
+async def test_the_faster_a_stream_the_longer_its_reader_waits(space: float, breath: float) -> None:
+    loop = await streamed([space] * 500)
+    assert loop.timers <= 500 * space / breath + 5
+    assert loop.timers >= 500 * space / breath - 1
+
+
+async def test_a_reader_waits_for_so_many_at_most() -> None:
+    loop = await streamed([0.00001] * DELTAS)
+    assert DELTAS / log._MOST - 1 <= loop.wakes <= DELTAS / log._MOST + 5
 
 
 async def test_a_fast_stream_is_known_however_seldom_the_loop_has_its_turn() -> None:
@@ -173,7 +186,7 @@ async def test_a_fast_stream_is_known_however_seldom_the_loop_has_its_turn() -> 
     await loop.after(1)
     chunks = await reading
     assert b"".join(chunks).count(b'"delta"') == 60 * 17
-    assert len(chunks) <= 60 * 0.0052 / log._BREATH + 5
+    assert len(chunks) <= 60 * 0.0052 / log._LONG_BREATH + 4
 
 
 async def test_a_slower_stream_pays_for_no_timers_once_it_was_fast() -> None:
