@@ -11,6 +11,7 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from .config import Settings, is_loopback
@@ -133,6 +134,7 @@ def check_origin(origin: str | None, host: str | None, settings: Settings) -> No
     raise AguiError(403, "unknown_origin", "This origin is not allowed; the operator can add it to agui.cors_origins.")
 
 
+@lru_cache(256)  # each request asks twice for the same few
 def host_name(host: str) -> str:
     """The name or address in a ``Host`` header, lower case, without port, brackets and the root's dot; empty if none.
 

@@ -10,6 +10,7 @@ import difflib
 import ipaddress
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -357,6 +358,7 @@ def public_base(settings: Settings, port: int) -> str:
     return f"{scheme}://[{settings.host}]:{port}" if ":" in settings.host else f"{scheme}://{settings.host}:{port}"
 
 
+@lru_cache(256)
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches a server bound to `host`. A name that is not localhost counts as not."""
     if host.lower().rstrip(".") == "localhost":

@@ -36,12 +36,12 @@ _FRESH = 1024  # the newest events are never merged: live readers stand there
 _WHOLE = 8  # the newest events are never shortened: live readers have not read them yet
 # Between two looks of a reader: of a stream whose events are less than `_SOON` apart it takes what has gathered, so
 # that the writer's thread does not hand the interpreter over for every delta. Slower ones (below 250 a second) never
-# notice; such a fast one still comes 30 times a second, and one beyond 1,000 a second 10 times: each look costs that
+# notice; such a fast one still comes 30 times a second, and one beyond 1,000 a second 15 times: each look costs that
 # thread two hand-overs, about 0.7 ms in all, where it has none to lose.
 _SOON = 0.004  # seconds
 _BREATH = 0.033
 _VERY_SOON = 0.001
-_LONG_BREATH = 0.1
+_LONG_BREATH = 0.066
 _PAIR = 2  # events
 _MOST = 512  # events that it does not wait beyond: to be woken costs a third hand-over, so the time should end it
 _GATHERED = 128  # deltas that the writer may keep back
