@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from itertools import islice
+from typing import Any, Literal
 
 import orjson
 from ag_ui.core import TokenUsage, aggregate_token_usage
@@ -782,11 +783,13 @@ def _calls(message: Message, call_id: str) -> bool:
 
 
 def _texts(events: Sequence[StreamEvent | str], at: int) -> list[str]:
-    """The deltas of text that follow each other from there on: mostly all there are."""
-    kinds = list(map(type, events[at:]))
-    if kinds.count(str) < len(kinds):
-        del kinds[next(index for index, kind in enumerate(kinds) if kind is not str) :]
-    return cast(list[str], events[at : at + len(kinds)])
+    """The deltas of text that follow each other from there on."""
+    texts: list[str] = []
+    for event in islice(events, at, None):
+        if not isinstance(event, str):
+            break
+        texts.append(event)
+    return texts
 
 
 def _cut(content: str, cut: int) -> str:

@@ -141,8 +141,7 @@ class EventLog:
         self._read_at = -math.inf  # on the loop's clock: when a reader last found something new
         self._seen = 0  # the position that it went to
         self._soon = False  # whether it had come with less than `_SOON` for each event
-        self._fast = False  # and that not by chance
-        self._breath = _BREATH
+        self._breath = 0.0  # seconds between two looks; none unless that was not by chance
         self.patience = 0  # deltas; none before the first text, whose moment is noted
         self.bring: Callable[[], None] = _nothing  # any thread; it takes the writer's lock, and then this log's
 
@@ -260,7 +259,7 @@ class EventLog:
         Of a fast stream, who reads on at once waits a breath for more than one event, even if one is there: writing
         hands the interpreter over, so some always are. What is no delta is told at once.
         """
-        breath = self._read_at + self._breath - self._loop.time() if self._fast else 0.0
+        breath = self._read_at + self._breath - self._loop.time() if self._breath else 0.0
         breathed = False
         while self.last - after < (wanted := _MOST if breath > 0 else 1) and not self._closed:
             await self._news(after + wanted, breath)
@@ -278,9 +277,9 @@ class EventLog:
             now = self._loop.time()
             since = now - self._read_at
             before, self._soon = self._soon, fresh * _SOON > since
-            self._breath = _LONG_BREATH if fresh * _VERY_SOON > since else _BREATH
-            self._fast = self._soon and (before or fresh > _PAIR)  # two deltas of a slow one may come together
-            self._read_at = now if self._fast or not breathed else -math.inf
+            fast = self._soon and (before or fresh > _PAIR)  # two deltas of a slow one may come together
+            self._breath = 0.0 if not fast else _LONG_BREATH if fresh * _VERY_SOON > since else _BREATH
+            self._read_at = now if fast or not breathed else -math.inf
             self._seen = self._last
 
     async def _news(self, position: int, breath: float) -> None:

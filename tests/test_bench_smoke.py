@@ -66,5 +66,7 @@ def test_quick_bench_fills_every_table(tmp_path: Path) -> None:
         "CPU per delta, 10 saturated",
         "replay, events/s",
     ]
+    of_console = sum(bound["name"].startswith("console") for bound in result["bounds"])
+    assert of_console == (2 if "The web console" in titles else 0)
     page = data.with_suffix(".md").read_text()
     assert page.count("| holds |") + page.count("| DOES NOT HOLD |") == len(result["bounds"])
